@@ -1,0 +1,1 @@
+//! Extends a graph with backward and update nodes.

@@ -1,0 +1,1 @@
+//! Proves a schedule safe and faithful to its program.

@@ -1,0 +1,1 @@
+//! The CUDA device: cuDNN, cuBLAS, NVRTC kernels, arenas, streams, events.

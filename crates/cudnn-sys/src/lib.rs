@@ -1,0 +1,1 @@
+//! cuDNN raw calls, loaded at run time.

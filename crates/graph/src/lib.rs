@@ -1,0 +1,1 @@
+//! Ops, shape rules, the layer graph, linear order, aliasing.

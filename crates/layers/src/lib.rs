@@ -1,0 +1,1 @@
+//! What users compose: layers, parameters, initial values.

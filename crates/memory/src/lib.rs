@@ -1,0 +1,1 @@
+//! The paper and beyond: liveness, gaps, policies, placement, emission.

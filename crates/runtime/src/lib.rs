@@ -1,0 +1,1 @@
+//! Device trait, executor loop, Null, Chaos and Cpu devices.

@@ -1,0 +1,1 @@
+//! The compiled iteration as plain data.

@@ -1,0 +1,1 @@
+//! Cost models, machine descriptions, discrete-event run of a schedule.

@@ -1,0 +1,1 @@
+//! Shapes, dtypes, layouts, host tensors, counter-based random numbers.

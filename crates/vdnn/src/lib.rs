@@ -1,0 +1,1 @@
+//! The front door: facade library and the vdnn command.

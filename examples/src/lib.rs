@@ -1,0 +1,1 @@
+//! Programs people run.
