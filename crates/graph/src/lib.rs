@@ -1,1 +1,17 @@
-//! Ops, shape rules, the layer graph, linear order, aliasing.
+//! The layer graph: values, ops with their shape rules, linear order and aliasing. It runs nothing.
+//!
+//! A [`Graph`] grows by [`Graph::push`], which applies the op's shape rule, so a graph that exists is well typed.
+//! Nodes may only read values that exist already: push order is a topological order, and no traversal here recurses.
+
+mod alias;
+mod error;
+mod graph;
+pub mod op;
+mod program;
+mod text;
+
+pub use alias::{Aliases, InPlace, Location};
+pub use error::GraphError;
+pub use graph::{Graph, Layer, LayerId, Node, NodeId, Persistent, Phase, Precision, Role, Value, ValueId};
+pub use op::Op;
+pub use program::{Program, Step, Use};

@@ -1,0 +1,255 @@
+//! Which values share bytes, decided once per program and the same for every policy.
+//!
+//! ```text
+//!   conv1 ──► x ──relu──► y          y over x          (in place: x is not read again)
+//!   a, b ──concat──► z               a, b inside z     (written there by their producers)
+//!   dz ──split──► da, db             da, db inside dz  (read there)
+//!   w, dw ──sgd──► w'                w' over w         (always: the persistent's home)
+//! ```
+//!
+//! Every value gets a [`Location`] inside a *storage*, named by its root value. All values of one storage live and move
+//! together; a storage is what policies keep, offload or drop. In place is legal only at the last use of the bytes that
+//! are overwritten, views included; otherwise the op gets bytes of its own (never an error, save for persistents).
+//! Left to others: addresses, lifetimes, and proving this analysis right (`check` follows values by itself).
+
+use crate::{Graph, GraphError, NodeId, Op, Role, ValueId};
+use vdnn_tensor::Bytes;
+
+/// Whether ops may overwrite dead inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum InPlace {
+    /// Overwrite and share wherever it is legal.
+    #[default]
+    Allowed,
+    /// Only persistents are updated in place; everything else gets bytes of its own (to compare against).
+    PersistentsOnly,
+}
+
+/// Where a value lies inside its storage: `rows` rows of `row_bytes`, `row_stride` apart, from `offset`.
+///
+/// A value that fills its storage has one row. A slice of a concat `[N, C, H, W]` has N rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The value that names the storage and fills it.
+    pub root: ValueId,
+    /// First byte, from the start of the storage.
+    pub offset: Bytes,
+    /// Number of rows.
+    pub rows: u64,
+    /// Bytes of one row.
+    pub row_bytes: Bytes,
+    /// Distance between the starts of rows.
+    pub row_stride: Bytes,
+}
+
+/// The storages of a program.
+#[derive(Clone, Debug)]
+pub struct Aliases {
+    locations: Vec<Location>,
+    storage_bytes: Vec<Bytes>,
+}
+
+impl Aliases {
+    /// Analyses `graph` under `order`.
+    ///
+    /// # Errors
+    /// [`GraphError::ReadAfterUpdate`] when a persistent is still read after the node that updates it.
+    pub fn analyse(graph: &Graph, order: &[NodeId], in_place: InPlace) -> Result<Self, GraphError> {
+        let mut forest = Forest::new(graph, order);
+        for &node in order {
+            forest.persistents(node)?;
+            if in_place == InPlace::Allowed {
+                match graph.node(node).op {
+                    Op::Concat(_) => forest.concat(node),
+                    Op::Split(_) => forest.split(node),
+                    _ => forest.overwrite(node),
+                }
+            }
+        }
+        Ok(forest.resolve())
+    }
+
+    /// Where a value lies.
+    pub fn location(&self, value: ValueId) -> Location {
+        self.locations[value.index()]
+    }
+
+    /// The root of the storage a value lies in.
+    pub fn root(&self, value: ValueId) -> ValueId {
+        self.locations[value.index()].root
+    }
+
+    /// Bytes of the storage named by a root.
+    pub fn storage_bytes(&self, root: ValueId) -> Bytes {
+        self.storage_bytes[root.index()]
+    }
+}
+
+/// Values as a forest: a child lies inside its parent, `offset` bytes into each sample's row.
+struct Forest<'a> {
+    graph: &'a Graph,
+    parent: Vec<Option<(ValueId, Bytes)>>,
+    /// Values attached directly to each value.
+    children: Vec<Vec<ValueId>>,
+    /// Position of the last node that reads or writes each value.
+    last_use: Vec<usize>,
+    position: Vec<usize>,
+    pinned: Vec<bool>,
+}
+
+impl<'a> Forest<'a> {
+    fn new(graph: &'a Graph, order: &[NodeId]) -> Self {
+        let n = graph.values().len();
+        let mut last_use = vec![0; n];
+        let mut position = vec![0; graph.nodes().len()];
+        for (at, &id) in order.iter().enumerate() {
+            position[id.index()] = at;
+            let node = graph.node(id);
+            for value in node.inputs.iter().chain(&node.outputs) {
+                last_use[value.index()] = at;
+            }
+        }
+        // Inputs stay as the host wrote them, metrics are read back, persistents have homes of their own.
+        let pinned = graph
+            .values()
+            .iter()
+            .map(|v| matches!(v.role, Role::Input | Role::Parameter | Role::State | Role::Metric))
+            .collect();
+        Forest { graph, parent: vec![None; n], children: vec![Vec::new(); n], last_use, position, pinned }
+    }
+
+    /// Updated persistents lie over their former value.
+    fn persistents(&mut self, node: NodeId) -> Result<(), GraphError> {
+        let op_node = self.graph.node(node);
+        for &(input, output) in op_node.op.updates() {
+            let (from, to) = (op_node.inputs[input], op_node.outputs[output]);
+            if self.last_use[from.index()] > self.position[node.index()] {
+                let late = self.last_use[from.index()];
+                let reader = self.graph.node_ids().find(|id| self.position[id.index()] == late);
+                return Err(GraphError::ReadAfterUpdate {
+                    value: self.graph.value(from).name.clone(),
+                    reader: reader.map(|id| self.graph.node(id).name.clone()).unwrap_or_default(),
+                    writer: op_node.name.clone(),
+                });
+            }
+            self.attach(to, from, 0);
+        }
+        Ok(())
+    }
+
+    /// Writes the first legal output over an input.
+    fn overwrite(&mut self, node: NodeId) {
+        let op_node = self.graph.node(node);
+        for &(input, output) in op_node.op.in_place() {
+            let (from, to) = (op_node.inputs[input], op_node.outputs[output]);
+            let view = op_node.op.is_view();
+            let repeated = op_node.inputs.iter().filter(|&&id| id == from).count() > 1;
+            let fits = self.graph.value(from).ty.bytes() == self.graph.value(to).ty.bytes();
+            let legal = if view { !self.pinned[from.index()] } else { self.dies_at(from, node) && !repeated };
+            if fits && legal && self.samples(from) == self.samples(to) {
+                self.attach(to, from, 0);
+                return;
+            }
+        }
+    }
+
+    /// Places the inputs of a concat inside its output where they are free to move.
+    fn concat(&mut self, node: NodeId) {
+        let op_node = self.graph.node(node);
+        let output = op_node.outputs[0];
+        let mut offset = 0;
+        for &input in &op_node.inputs {
+            let row = self.row_bytes(input);
+            let (root, fills) = self.root_filled_by(input);
+            let movable = !self.pinned[root.index()] && root != output;
+            if fills && movable && self.samples(root) == self.samples(output) {
+                self.attach(root, output, offset);
+            }
+            offset += row;
+        }
+    }
+
+    /// Leaves the parts of a split where they are.
+    fn split(&mut self, node: NodeId) {
+        let op_node = self.graph.node(node);
+        let mut offset = 0;
+        for &output in &op_node.outputs {
+            self.attach(output, op_node.inputs[0], offset);
+            offset += self.row_bytes(output);
+        }
+    }
+
+    /// Puts `child` inside `parent`. Links go straight to the root of the day, so that long in-place chains stay flat.
+    fn attach(&mut self, child: ValueId, parent: ValueId, offset: Bytes) {
+        let (root, start) = self.climb(parent);
+        self.parent[child.index()] = Some((root, start + offset));
+        self.children[root.index()].push(child);
+    }
+
+    fn samples(&self, value: ValueId) -> u64 {
+        self.graph.value(value).ty.shape.samples()
+    }
+
+    fn row_bytes(&self, value: ValueId) -> Bytes {
+        let ty = &self.graph.value(value).ty;
+        ty.bytes() / ty.shape.samples().max(1)
+    }
+
+    /// The root above `value`, its offset in a row of the root.
+    fn climb(&self, mut value: ValueId) -> (ValueId, Bytes) {
+        let mut offset = 0;
+        while let Some((parent, step)) = self.parent[value.index()] {
+            offset += step;
+            value = parent;
+        }
+        (value, offset)
+    }
+
+    fn root_filled_by(&self, value: ValueId) -> (ValueId, bool) {
+        let (root, offset) = self.climb(value);
+        (root, offset == 0 && self.row_bytes(root) == self.row_bytes(value))
+    }
+
+    /// True when nothing reads bytes of `value`, under any name, after `node`.
+    ///
+    /// Nodes are visited in order, so values already dead are dropped from the lists as they are met: the cost stays
+    /// linear in the number of values.
+    fn dies_at(&mut self, value: ValueId, node: NodeId) -> bool {
+        let at = self.position[node.index()];
+        let (root, start) = self.climb(value);
+        let end = start + self.row_bytes(value);
+        let mut stack = vec![(root, 0)];
+        while let Some((id, offset)) = stack.pop() {
+            let overlaps = offset < end && start < offset + self.row_bytes(id);
+            if overlaps && self.outlives(id, at) {
+                return false;
+            }
+            let children = std::mem::take(&mut self.children[id.index()]);
+            let alive = |&c: &ValueId| self.outlives(c, at) || !self.children[c.index()].is_empty();
+            let keep: Vec<ValueId> = children.into_iter().filter(alive).collect();
+            stack.extend(keep.iter().map(|&c| (c, offset + self.parent[c.index()].map_or(0, |p| p.1))));
+            self.children[id.index()] = keep;
+        }
+        true
+    }
+
+    fn outlives(&self, value: ValueId, at: usize) -> bool {
+        self.pinned[value.index()] || self.last_use[value.index()] > at
+    }
+
+    fn resolve(self) -> Aliases {
+        let storage_bytes = self.graph.values().iter().map(|value| value.ty.bytes()).collect();
+        let locate = |value: ValueId| {
+            let (root, offset) = self.climb(value);
+            let (bytes, row, stride) =
+                (self.graph.value(value).ty.bytes(), self.row_bytes(value), self.row_bytes(root));
+            if row == stride {
+                Location { root, offset, rows: 1, row_bytes: bytes, row_stride: bytes }
+            } else {
+                Location { root, offset, rows: self.samples(value), row_bytes: row, row_stride: stride }
+            }
+        };
+        let locations = self.graph.value_ids().map(locate).collect();
+        Aliases { locations, storage_bytes }
+    }
+}

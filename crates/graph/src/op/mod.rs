@@ -1,0 +1,292 @@
+//! The ops. One file an op: attributes, shape rule, cost, and the op's gradient ops beside it.
+//!
+//! Backward ops are ops like any other; `autograd` decides when to push them. An op is pure unless [`Op::updates`]
+//! says otherwise.
+
+mod accuracy;
+mod adam;
+mod adaptive_avg_pool2d;
+mod add;
+mod avg_pool2d;
+mod batch_norm;
+mod bias;
+mod concat;
+mod conv2d;
+mod dropout;
+mod flatten;
+mod linear;
+mod local_response_norm;
+mod max_pool2d;
+mod relu;
+mod sgd;
+mod softmax_cross_entropy;
+mod window;
+
+pub use adam::Adam;
+pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad};
+pub use avg_pool2d::{AvgPool2d, AvgPool2dGrad};
+pub use batch_norm::{BatchNorm, BatchNormUpdate};
+pub use concat::{Concat, Split};
+pub use conv2d::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
+pub use dropout::Dropout;
+pub use flatten::Unflatten;
+pub use local_response_norm::LocalResponseNorm;
+pub use max_pool2d::MaxPool2d;
+pub use sgd::Sgd;
+pub use softmax_cross_entropy::SoftmaxCrossEntropy;
+pub use window::{Window, output_size};
+
+use crate::{Phase, Role};
+use serde::{Deserialize, Serialize};
+use vdnn_tensor::TensorType;
+
+/// What a node computes. Operands are listed as (inputs) → outputs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// (X, W, bias?) → Y. Cross-correlation.
+    Conv2d(Conv2d),
+    /// (dY, W) → dX.
+    Conv2dDataGrad(Conv2dDataGrad),
+    /// (X, dY) → dW.
+    Conv2dWeightGrad(Conv2dWeightGrad),
+    /// (dY) → dbias: the sum over everything but dimension 1.
+    BiasGrad,
+    /// (X) → mean, biased variance, each `[C]`.
+    BatchNormStats,
+    /// (X, mean, variance, gamma, beta) → Y.
+    BatchNorm(BatchNorm),
+    /// (mean, variance, running mean, running variance) → the updated running statistics. An effect.
+    BatchNormUpdate(BatchNormUpdate),
+    /// (X, dY, mean, variance, gamma) → dX, dgamma, dbeta, where mean and variance are those of X's batch.
+    BatchNormGrad(BatchNorm),
+    /// (X) → Y = max(X, 0).
+    Relu,
+    /// (Y, dY) → dX.
+    ReluGrad,
+    /// (X) → Y.
+    MaxPool2d(MaxPool2d),
+    /// (X, Y, dY) → dX. The first maximum of a window gets its gradient.
+    MaxPool2dGrad(MaxPool2d),
+    /// (X) → Y.
+    AvgPool2d(AvgPool2d),
+    /// (dY) → dX.
+    AvgPool2dGrad(AvgPool2dGrad),
+    /// (X) → Y.
+    AdaptiveAvgPool2d(AdaptiveAvgPool2d),
+    /// (dY) → dX.
+    AdaptiveAvgPool2dGrad(AdaptiveAvgPool2dGrad),
+    /// (X) → Y, across channels.
+    LocalResponseNorm(LocalResponseNorm),
+    /// (X, dY) → dX.
+    LocalResponseNormGrad(LocalResponseNorm),
+    /// (X `[N, in]`, W `[out, in]`, bias?) → Y `[N, out]`.
+    Linear,
+    /// (dY, W) → dX.
+    LinearDataGrad,
+    /// (X, dY) → dW.
+    LinearWeightGrad,
+    /// (A, B) → A + B.
+    Add,
+    /// (A, B, …) → their channels one after the other.
+    Concat(Concat),
+    /// (Y) → its channels cut into parts; the backward of concat.
+    Split(Split),
+    /// (X `[N, …]`) → `[N, features]`. A view.
+    Flatten,
+    /// (X `[N, features]`) → `[N, …]`. A view; the backward of flatten.
+    Unflatten(Unflatten),
+    /// (X, iteration) → Y = X · mask / (1 − p), the mask a function of (seed, stream, iteration).
+    Dropout(Dropout),
+    /// (dY, iteration) → dX, with the same mask.
+    DropoutGrad(Dropout),
+    /// (logits `[N, K]`, labels `[N]`) → mean loss `[1]`.
+    SoftmaxCrossEntropy(SoftmaxCrossEntropy),
+    /// (logits, labels) → dlogits of the mean loss.
+    SoftmaxCrossEntropyGrad(SoftmaxCrossEntropy),
+    /// (logits `[N, K]`, labels `[N]`) → number of rows whose largest logit is the label's, `[1]`.
+    Accuracy,
+    /// (W, dW, momentum?, learning rate, iteration) → W', momentum'. An effect.
+    Sgd(Sgd),
+    /// (W, dW, M, V, learning rate, iteration) → W', M', V'. An effect.
+    Adam(Adam),
+}
+
+type Inferred = Result<Vec<TensorType>, String>;
+
+impl Op {
+    /// The op's name, as in the text form and in profiles.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Op::Conv2d(_) => "conv2d",
+            Op::Conv2dDataGrad(_) => "conv2d_data_grad",
+            Op::Conv2dWeightGrad(_) => "conv2d_weight_grad",
+            Op::BiasGrad => "bias_grad",
+            Op::BatchNormStats => "batch_norm_stats",
+            Op::BatchNorm(_) => "batch_norm",
+            Op::BatchNormUpdate(_) => "batch_norm_update",
+            Op::BatchNormGrad(_) => "batch_norm_grad",
+            Op::Relu => "relu",
+            Op::ReluGrad => "relu_grad",
+            Op::MaxPool2d(_) => "max_pool2d",
+            Op::MaxPool2dGrad(_) => "max_pool2d_grad",
+            Op::AvgPool2d(_) => "avg_pool2d",
+            Op::AvgPool2dGrad(_) => "avg_pool2d_grad",
+            Op::AdaptiveAvgPool2d(_) => "adaptive_avg_pool2d",
+            Op::AdaptiveAvgPool2dGrad(_) => "adaptive_avg_pool2d_grad",
+            Op::LocalResponseNorm(_) => "local_response_norm",
+            Op::LocalResponseNormGrad(_) => "local_response_norm_grad",
+            Op::Linear => "linear",
+            Op::LinearDataGrad => "linear_data_grad",
+            Op::LinearWeightGrad => "linear_weight_grad",
+            Op::Add => "add",
+            Op::Concat(_) => "concat",
+            Op::Split(_) => "split",
+            Op::Flatten => "flatten",
+            Op::Unflatten(_) => "unflatten",
+            Op::Dropout(_) => "dropout",
+            Op::DropoutGrad(_) => "dropout_grad",
+            Op::SoftmaxCrossEntropy(_) => "softmax_cross_entropy",
+            Op::SoftmaxCrossEntropyGrad(_) => "softmax_cross_entropy_grad",
+            Op::Accuracy => "accuracy",
+            Op::Sgd(_) => "sgd",
+            Op::Adam(_) => "adam",
+        }
+    }
+
+    /// The shape rule: types of the outputs from types of the inputs.
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Inferred {
+        match self {
+            Op::Conv2d(op) => op.infer(inputs),
+            Op::Conv2dDataGrad(op) => op.infer(inputs),
+            Op::Conv2dWeightGrad(op) => op.infer(inputs),
+            Op::BiasGrad => bias::infer(inputs),
+            Op::BatchNormStats => batch_norm::infer_stats(inputs),
+            Op::BatchNorm(op) => op.infer(inputs),
+            Op::BatchNormUpdate(op) => op.infer(inputs),
+            Op::BatchNormGrad(op) => op.infer_grad(inputs),
+            Op::Relu => relu::infer(inputs),
+            Op::ReluGrad => relu::infer_grad(inputs),
+            Op::MaxPool2d(op) => op.infer(inputs),
+            Op::MaxPool2dGrad(op) => op.infer_grad(inputs),
+            Op::AvgPool2d(op) => op.infer(inputs),
+            Op::AvgPool2dGrad(op) => op.infer(inputs),
+            Op::AdaptiveAvgPool2d(op) => op.infer(inputs),
+            Op::AdaptiveAvgPool2dGrad(op) => op.infer(inputs),
+            Op::LocalResponseNorm(op) => op.infer(inputs),
+            Op::LocalResponseNormGrad(op) => op.infer_grad(inputs),
+            Op::Linear => linear::infer(inputs),
+            Op::LinearDataGrad => linear::infer_data_grad(inputs),
+            Op::LinearWeightGrad => linear::infer_weight_grad(inputs),
+            Op::Add => add::infer(inputs),
+            Op::Concat(op) => op.infer(inputs),
+            Op::Split(op) => op.infer(inputs),
+            Op::Flatten => flatten::infer(inputs),
+            Op::Unflatten(op) => op.infer(inputs),
+            Op::Dropout(op) | Op::DropoutGrad(op) => op.infer(inputs),
+            Op::SoftmaxCrossEntropy(op) => op.infer(inputs),
+            Op::SoftmaxCrossEntropyGrad(op) => op.infer_grad(inputs),
+            Op::Accuracy => accuracy::infer(inputs),
+            Op::Sgd(op) => op.infer(inputs),
+            Op::Adam(op) => op.infer(inputs),
+        }
+    }
+
+    /// Multiply-adds of the direct algorithm; 0 for ops bound by memory. One multiply-add is two FLOP.
+    pub fn multiply_adds(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> f64 {
+        match self {
+            Op::Conv2d(op) => op.multiply_adds(outputs[0], inputs[1]),
+            Op::Conv2dDataGrad(op) => op.conv.multiply_adds(inputs[0], inputs[1]),
+            Op::Conv2dWeightGrad(op) => op.conv.multiply_adds(inputs[1], outputs[0]),
+            Op::Linear => outputs[0].shape.elements() as f64 * inputs[0].shape.dim(1) as f64,
+            Op::LinearDataGrad => outputs[0].shape.elements() as f64 * inputs[0].shape.dim(1) as f64,
+            Op::LinearWeightGrad => outputs[0].shape.elements() as f64 * inputs[0].shape.samples() as f64,
+            _ => 0.0,
+        }
+    }
+
+    /// Suffixes of the output values' names; an empty suffix names the value after the node.
+    pub fn output_names(&self) -> &'static [&'static str] {
+        match self {
+            Op::BatchNormStats => &["mean", "variance"],
+            Op::BatchNormGrad(_) => &["dx", "dgamma", "dbeta"],
+            Op::Split(_) => &[],
+            _ => &[""],
+        }
+    }
+
+    /// What an output is for.
+    pub fn output_role(&self, index: usize, phase: Phase) -> Role {
+        match self {
+            Op::SoftmaxCrossEntropy(_) | Op::Accuracy => Role::Metric,
+            Op::BatchNormStats => Role::Statistic,
+            Op::Conv2dWeightGrad(_) | Op::LinearWeightGrad | Op::BiasGrad => Role::ParameterGradient,
+            Op::BatchNormGrad(_) if index > 0 => Role::ParameterGradient,
+            _ if phase == Phase::Forward => Role::FeatureMap,
+            _ => Role::Gradient,
+        }
+    }
+
+    /// Persistent inputs this op moves on, as (input, output): the output lies over the input, always.
+    pub fn updates(&self) -> &'static [(usize, usize)] {
+        match self {
+            Op::BatchNormUpdate(_) => &[(2, 0), (3, 1)],
+            Op::Sgd(op) if op.has_momentum() => &[(0, 0), (2, 1)],
+            Op::Sgd(_) => &[(0, 0)],
+            Op::Adam(_) => &[(0, 0), (2, 1), (3, 2)],
+            _ => &[],
+        }
+    }
+
+    /// True for ops that change a persistent: they run exactly once an iteration and are never dead.
+    pub fn has_effect(&self) -> bool {
+        !self.updates().is_empty()
+    }
+
+    /// Inputs an output may overwrite, as (input, output), best first. Every kernel of the op must accept it.
+    pub fn in_place(&self) -> &'static [(usize, usize)] {
+        match self {
+            Op::Relu | Op::Dropout(_) | Op::DropoutGrad(_) | Op::BatchNorm(_) => &[(0, 0)],
+            Op::Flatten | Op::Unflatten(_) | Op::SoftmaxCrossEntropyGrad(_) => &[(0, 0)],
+            Op::ReluGrad | Op::BatchNormGrad(_) => &[(1, 0)],
+            Op::Add => &[(0, 0), (1, 0)],
+            _ => &[],
+        }
+    }
+
+    /// True when the output is the input's bytes under another shape.
+    pub fn is_view(&self) -> bool {
+        matches!(self, Op::Flatten | Op::Unflatten(_))
+    }
+}
+
+/// Checks the number of inputs.
+fn arity(inputs: &[&TensorType], expected: std::ops::RangeInclusive<usize>) -> Result<(), String> {
+    if expected.contains(&inputs.len()) {
+        return Ok(());
+    }
+    Err(format!("expected {} to {} inputs, found {}", expected.start(), expected.end(), inputs.len()))
+}
+
+/// `[N, C, H, W]` of an image input.
+fn nchw(ty: &TensorType) -> Result<[u64; 4], String> {
+    ty.shape.nchw().ok_or_else(|| format!("expected an image [N, C, H, W], found {}", ty.shape))
+}
+
+/// Checks that an operand has exactly the expected type.
+fn same_type(what: &str, expected: &TensorType, found: &TensorType) -> Result<(), String> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(format!("expected {what} of type {expected}, found {found}"))
+}
+
+/// Checks that an operand is a vector of `len` elements of the given dtype.
+fn vector(what: &str, len: u64, like: &TensorType, found: &TensorType) -> Result<(), String> {
+    same_type(what, &TensorType::new([len], like.dtype), found)
+}
+
+/// Checks that an operand is the 64-bit iteration counter.
+fn iteration_counter(found: &TensorType) -> Result<(), String> {
+    same_type("the iteration counter", &TensorType::new([1], vdnn_tensor::DType::U64), found)
+}
