@@ -1,1 +1,16 @@
-//! Device trait, executor loop, Null, Chaos and Cpu devices.
+//! Devices and the loop that runs a schedule on them.
+//!
+//! ```text
+//!  Schedule ──► Executor ──issue(command)──► Device   Null │ Chaos │ Cpu │ (cuda::CudaDevice)
+//! ```
+//!
+//! The executor takes no decision: it issues every command in order and joins at the end. It knows no policy.
+
+mod arena;
+pub mod cpu;
+mod device;
+mod error;
+
+pub use arena::{View, ViewMut};
+pub use device::{Description, Device, KernelRequest, PreparedId};
+pub use error::DeviceError;

@@ -1,0 +1,1 @@
+//! The CPU device and its kernels, one file an op.

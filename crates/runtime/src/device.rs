@@ -1,0 +1,98 @@
+//! The contract between the executor and a device.
+
+use crate::DeviceError;
+use std::sync::Arc;
+use vdnn_graph::{Graph, Program};
+use vdnn_schedule::{KernelTable, Schedule, Timeline};
+use vdnn_tensor::Bytes;
+
+/// What a device is, for reports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Description {
+    /// Short name: `cpu`, `cuda:0`, `null`, `chaos`.
+    pub name: String,
+    /// Hardware and library versions.
+    pub details: String,
+    /// Bytes taken outside the arena by the driver's context and loaded modules.
+    pub context_bytes: Bytes,
+}
+
+/// What kernels may be offered to the planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelRequest {
+    /// Only kernels whose results never vary between runs.
+    pub deterministic: bool,
+    /// No kernel that wants more workspace.
+    pub workspace_limit: Option<Bytes>,
+}
+
+/// A schedule made ready on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PreparedId(pub usize);
+
+/// Something that runs a schedule's commands.
+///
+/// Life: `kernel_table` → (plan) → `reserve` once → `prepare` each schedule → per iteration `begin`, `issue` every command
+/// in order, `finish`. Between iterations the host reads and writes homes. Nothing is allocated after the first `begin`.
+pub trait Device {
+    /// What this device is.
+    fn description(&self) -> Description;
+
+    /// The algorithms this device offers for each node, with workspace and time, fastest first.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] for a node no kernel can run.
+    fn kernel_table(&mut self, graph: &Graph, request: KernelRequest) -> Result<KernelTable, DeviceError>;
+
+    /// Takes the arenas, once, large enough for every schedule to come.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError>;
+
+    /// Makes descriptors, kernels and events for a schedule.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when a launch cannot run as the schedule says, or the arenas are too small.
+    fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError>;
+
+    /// Starts an iteration of a prepared schedule.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the device is in a failed state.
+    fn begin(&mut self, schedule: PreparedId) -> Result<(), DeviceError>;
+
+    /// Issues one command (index into the schedule's commands) on its stream. May return before it has run.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the command cannot be issued.
+    fn issue(&mut self, schedule: PreparedId, command: usize) -> Result<(), DeviceError>;
+
+    /// Waits until everything issued has run.
+    ///
+    /// # Errors
+    /// The first failure of any command of the iteration.
+    fn finish(&mut self) -> Result<(), DeviceError>;
+
+    /// Writes contiguous bytes of the device arena between iterations.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the range lies outside the arena.
+    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Reads contiguous bytes of the device arena between iterations.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the range lies outside the arena.
+    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Memory actually used: on the CPU one past the highest byte of the device arena changed from a fill pattern, on
+    /// CUDA the drop in free memory. `None` where nothing is measured.
+    fn measured_peak(&mut self) -> Option<Bytes>;
+
+    /// Turns per-command timing on or off.
+    fn set_timing(&mut self, on: bool);
+
+    /// Times of the last iteration's commands, when timing is on.
+    fn timeline(&mut self) -> Option<Timeline>;
+}

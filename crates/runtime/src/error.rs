@@ -1,0 +1,75 @@
+//! What can go wrong on a device.
+
+use thiserror::Error;
+use vdnn_tensor::Bytes;
+
+/// A device that could not do what was asked.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// A library, driver or device is missing.
+    #[error("{what} is not available: {reason}. {advice}")]
+    Unavailable {
+        /// What was asked for.
+        what: String,
+        /// What was found instead.
+        reason: String,
+        /// What to try.
+        advice: String,
+    },
+    /// An arena could not be had.
+    #[error("cannot reserve {bytes} bytes of {space} memory: {reason}")]
+    OutOfMemory {
+        /// Which memory.
+        space: &'static str,
+        /// How much.
+        bytes: Bytes,
+        /// What the system said.
+        reason: String,
+    },
+    /// A kernel cannot run as the schedule says.
+    #[error("{node} cannot run as {algorithm}: {reason}")]
+    Kernel {
+        /// The node.
+        node: String,
+        /// The algorithm the schedule names.
+        algorithm: String,
+        /// Why not.
+        reason: String,
+    },
+    /// An op, dtype or layout the device has no kernel for.
+    #[error("{device} has no kernel for {op} on {operands}")]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// The op.
+        op: String,
+        /// Operand types.
+        operands: String,
+    },
+    /// Two accesses to the same bytes at the same time, at least one a write. A schedule that passed `check` has none.
+    #[error("{first} and {second} touch the same bytes at the same time; the schedule is not safe")]
+    Conflict {
+        /// The access already running.
+        first: String,
+        /// The access refused.
+        second: String,
+    },
+    /// Bytes written to or read from a home do not fit it.
+    #[error("the home of {name} holds {expected} bytes, found {found}")]
+    HomeSize {
+        /// The value.
+        name: String,
+        /// Bytes of the home.
+        expected: Bytes,
+        /// Bytes given.
+        found: Bytes,
+    },
+    /// The device or a library reported a failure.
+    #[error("{call} failed: {message}")]
+    Backend {
+        /// The call.
+        call: String,
+        /// The library's text.
+        message: String,
+    },
+}
