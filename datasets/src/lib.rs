@@ -1,1 +1,39 @@
-//! The loaders.
+//! Data sets, the order in which samples are seen, and loaders that prefetch batches.
+//!
+//! ```text
+//!  registry::open("fashion-mnist-sample")
+//!      │ Splits { train, test }                 a Source: sample index → pixels and label
+//!      ▼
+//!  Sampler::new(len, batch_size, order, last)   (seed, epoch) → permutation → batches
+//!      │
+//!      ▼
+//!  Loader::new(source, sampler, options)        worker threads → bounded channels → Batch
+//! ```
+//!
+//! Three promises hold everywhere. The order of samples is a pure function of (seed, epoch), so a run resumes at
+//! any batch without replaying. The number of workers never changes a batch. A file that is not what it should be
+//! is an error that names the file, what was expected and what was found.
+//!
+//! Left to others: copying batches to a device, augmentation, fetching files over a network.
+
+mod batch;
+mod dataset;
+mod error;
+mod folder;
+pub mod idx;
+mod loader;
+pub mod registry;
+mod sample;
+mod sampler;
+mod source;
+mod synthetic;
+
+pub use batch::Batch;
+pub use dataset::{Dataset, Normalization};
+pub use error::Error;
+pub use folder::{load_folder, read_folder};
+pub use loader::{Loader, LoaderOptions};
+pub use sample::fashion_mnist_sample;
+pub use sampler::{LastBatch, Order, Position, SHUFFLE_VERSION, Sampler};
+pub use source::{Source, Split, Splits};
+pub use synthetic::Synthetic;
