@@ -10,6 +10,19 @@
 //!  Loader::new(source, sampler, options)        worker threads → bounded channels → Batch
 //! ```
 //!
+//! ```
+//! use vdnn_datasets::{LastBatch, Loader, LoaderOptions, Order, Sampler, registry};
+//!
+//! let splits = registry::open("fashion-mnist-sample", &registry::OpenOptions::default())?;
+//! let sampler = Sampler::new(splits.train.len(), 64, Order::Shuffled { seed: 0 }, LastBatch::Keep)?;
+//! let mut samples = 0;
+//! for batch in Loader::new(splits.train, sampler, &LoaderOptions::default())? {
+//!     samples += batch?.len; // images [len, 1, 28, 28], labels [len]
+//! }
+//! assert_eq!(samples, 10_000);
+//! # Ok::<(), vdnn_datasets::Error>(())
+//! ```
+//!
 //! Three promises hold everywhere. The order of samples is a pure function of (seed, epoch), so a run resumes at
 //! any batch without replaying. The number of workers never changes a batch. A file that is not what it should be
 //! is an error that names the file, what was expected and what was found.

@@ -214,12 +214,14 @@ fn no_more_is_made_ahead_than_asked_for() {
     let (source, reads) = Faulty::new(usize::MAX, false);
     let loader = loader(source, LastBatch::Drop, LoaderOptions { prefetch: 3, ..options(1, u64::MAX) });
     // Three waiting and one in the making, 8 samples each; then the worker stands still.
-    let mut last = usize::MAX;
-    while last != reads.load(SeqCst) {
-        last = reads.load(SeqCst);
-        std::thread::sleep(Duration::from_millis(50));
+    for _ in 0..1000 {
+        if reads.load(SeqCst) >= 32 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(last, 32);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(reads.load(SeqCst), 32);
     drop(loader);
 }
 
