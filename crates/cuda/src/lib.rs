@@ -1,1 +1,28 @@
-//! The CUDA device: cuDNN, cuBLAS, NVRTC kernels, arenas, streams, events.
+//! The CUDA device's parts: libraries, context, memory, convolutions, matrix products, kernels.
+//!
+//! This is the only crate that speaks to a GPU. It decides nothing: sizes, addresses, plans and order come from a
+//! schedule. All libraries are opened at run time, so one binary runs with and without them; without a driver every
+//! entry point returns a [`CudaError`] that says what is missing.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`library`], [`doctor`] | which libraries were found, why, and what to do about missing ones |
+//! | [`context`] | device, streams, events, captured graphs |
+//! | [`memory`] | device arena, pinned arena, copies between them |
+//! | [`cudnn`] | convolution plans: list, time, name, bind, run |
+//! | [`blas`] | matrix products in a given workspace |
+//! | [`nvrtc`] | kernel sources to machine code, modules, launches |
+
+#![allow(unsafe_code)]
+
+pub mod blas;
+pub mod context;
+pub mod cudnn;
+pub mod doctor;
+pub mod driver;
+mod error;
+pub mod library;
+pub mod memory;
+pub mod nvrtc;
+
+pub use error::CudaError;

@@ -1,0 +1,166 @@
+//! With NVIDIA's wheels but without a GPU: plans are listed, sized, named and made again; kernels compile.
+//!
+//! Runs when `VDNN_TEST_CUDA_LIBS` names a `site-packages/nvidia` folder with cuDNN 9.19, cuBLAS and NVRTC; says that
+//! it did not otherwise.
+
+use std::collections::BTreeSet;
+
+use vdnn_cuda::cudnn::{
+    ConvolutionProblem, DeviceProperties, Direction, Order, Plan, PlanName, Precision, Target, Wanted, enumerate,
+};
+use vdnn_cuda::library::{LibraryOptions, cublas, cudnn, nvrtc};
+use vdnn_cuda::nvrtc::{CubinCache, KernelSource, check_compiles};
+use vdnn_cuda::{CudaError, doctor};
+use vdnn_tensor::DType;
+
+const H200: &str = include_str!("data/h200_deviceprop_cudnn919.json");
+
+fn wheels() -> Option<LibraryOptions> {
+    let folder = std::env::var_os("VDNN_TEST_CUDA_LIBS");
+    if folder.is_none() {
+        eprintln!("not run: VDNN_TEST_CUDA_LIBS names no wheels");
+    }
+    folder.map(|f| LibraryOptions { cudnn: None, folders: vec![f.into()] })
+}
+
+fn h200() -> Option<DeviceProperties> {
+    let cudnn = cudnn(&wheels()?).expect("cuDNN from the wheels");
+    Some(DeviceProperties::from_json(cudnn, H200).expect("the description of an H200"))
+}
+
+fn resnet_3x3(direction: Direction) -> ConvolutionProblem {
+    ConvolutionProblem::dense(direction, [32, 64, 56, 56], 64, 3, 1, 1)
+}
+
+#[test]
+fn the_doctor_names_versions_files_and_reasons() {
+    let Some(options) = wheels() else { return };
+    let report = doctor::doctor(&options);
+    for (name, version) in [("NVRTC", "13."), ("cuBLAS", "13."), ("cuDNN", "9.")] {
+        let line = report.iter().find(|l| l.name == name).unwrap();
+        assert_eq!(line.status, doctor::Status::Ok, "{line:?}");
+        assert!(line.version.as_deref().unwrap().starts_with(version), "{line:?}");
+        assert!(line.found.as_deref().unwrap().contains("named by option"), "{line:?}");
+    }
+    assert!(report.iter().all(|l| l.name != "one cuDNN"), "{report:?}");
+    assert!(cublas(&options).is_ok());
+}
+
+#[test]
+fn every_direction_has_plans_with_distinct_names_in_both_precisions() {
+    let Some(device) = h200() else { return };
+    for direction in Direction::ALL {
+        for precision in [Precision::Fp32, Precision::Tf32] {
+            let problem = ConvolutionProblem { precision, ..resnet_3x3(direction) };
+            let plans = enumerate(Target::Described(&device), &problem, &Wanted::default()).unwrap();
+            let names: BTreeSet<PlanName> = plans.iter().map(|p| p.name.clone()).collect();
+            assert_eq!(names.len(), plans.len());
+            assert!(plans.iter().all(|p| !p.notes.nondeterministic && !p.notes.runtime_compiled));
+            let strict = precision == Precision::Fp32;
+            assert!(!strict || plans.iter().all(|p| !p.notes.tensor_core && !p.notes.down_converts));
+            assert!(strict || plans.iter().any(|p| p.notes.tensor_core), "no tensor cores for {problem}");
+            eprintln!(
+                "{problem}: {} plans, {:?}",
+                plans.len(),
+                plans.iter().map(|p| p.workspace_bytes).collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_plan_is_made_again_from_its_name_with_the_same_workspace() {
+    let Some(device) = h200() else { return };
+    let target = Target::Described(&device);
+    for direction in Direction::ALL {
+        let problem = ConvolutionProblem { precision: Precision::Tf32, ..resnet_3x3(direction) };
+        for plan in enumerate(target, &problem, &Wanted::default()).unwrap() {
+            let name: PlanName = plan.name.to_string().parse().unwrap();
+            let again = Plan::from_name(target, &problem, &name).unwrap_or_else(|e| panic!("{}: {e}", plan.name));
+            assert_eq!((again.workspace_bytes, again.notes), (plan.workspace_bytes, plan.notes), "{}", plan.name);
+        }
+    }
+}
+
+#[test]
+fn the_workspace_limit_is_kept_and_missing_plans_are_an_error() {
+    let Some(device) = h200() else { return };
+    let target = Target::Described(&device);
+    let problem = resnet_3x3(Direction::WeightGradient);
+    let all = enumerate(target, &problem, &Wanted::default()).unwrap();
+    let none = Wanted { workspace_limit: 0, ..Wanted::default() };
+    let small = enumerate(target, &problem, &none).unwrap();
+    assert!(small.iter().all(|p| p.workspace_bytes == 0) && small.len() < all.len());
+    // The graph interface convolves f32 in no other order than cuDNN has kernels for; an odd alignment leaves none.
+    let unknown = PlanName { engine: 99_999, knobs: Vec::new() };
+    assert!(matches!(Plan::from_name(target, &problem, &unknown), Err(CudaError::UnknownPlan { .. })));
+}
+
+#[test]
+fn slices_groups_dilation_and_other_types_have_plans() {
+    let Some(device) = h200() else { return };
+    let base = resnet_3x3(Direction::Forward);
+    for direction in Direction::ALL {
+        let problems = [
+            ConvolutionProblem {
+                x_batch_stride: 2 * 64 * 56 * 56,
+                y_batch_stride: 3 * 64 * 56 * 56,
+                direction,
+                ..base
+            },
+            ConvolutionProblem { groups: 64, direction, ..base },
+            ConvolutionProblem { dilation: [2, 2], padding: [2, 2], direction, ..base },
+            ConvolutionProblem { alignment: 4, direction, ..base },
+            ConvolutionProblem { dtype: DType::BF16, order: Order::Nhwc, direction, ..base },
+            ConvolutionProblem { dtype: DType::F16, direction, ..base },
+        ];
+        for problem in problems {
+            let plans = enumerate(Target::Described(&device), &problem, &Wanted::default());
+            let plans = plans.unwrap_or_else(|e| panic!("{e}"));
+            eprintln!("{problem}: {} plans", plans.len());
+        }
+    }
+}
+
+#[test]
+fn an_empty_problem_never_reaches_cudnn() {
+    let Some(device) = h200() else { return };
+    let empty = ConvolutionProblem { n: 0, ..resnet_3x3(Direction::Forward) };
+    let error = enumerate(Target::Described(&device), &empty, &Wanted::default()).unwrap_err();
+    assert!(matches!(error, CudaError::EmptyConvolution { .. }), "{error}");
+}
+
+const KERNEL: KernelSource<'_> = KernelSource {
+    name: "scale.cu",
+    text: r#"extern "C" __global__ void scale(float* y, const float* x, float a, unsigned long long n) {
+        for (unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x; i < n;
+             i += (unsigned long long)gridDim.x * blockDim.x) y[i] = a * x[i];
+    }"#,
+    options: &[],
+};
+
+#[test]
+fn a_kernel_compiles_for_both_architectures_and_a_wrong_one_says_where() {
+    let Some(options) = wheels() else { return };
+    let nvrtc = nvrtc(&options).unwrap();
+    let images = check_compiles(nvrtc, &KERNEL, &["sm_80", "sm_90"]).unwrap();
+    assert!(images.iter().all(|i| i.cubin.starts_with(b"\x7fELF") && i.log.is_empty()));
+    let wrong = KernelSource { text: "extern \"C\" __global__ void f() { g(); }", ..KERNEL };
+    match check_compiles(nvrtc, &wrong, &["sm_90"]) {
+        Err(CudaError::Compile { log, .. }) => assert!(log.contains("scale.cu(1)") && log.contains('g'), "{log}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(check_compiles(nvrtc, &KERNEL, &["sm_1"]).is_err());
+}
+
+#[test]
+fn a_compiled_kernel_is_kept_on_disk() {
+    let Some(options) = wheels() else { return };
+    let nvrtc = nvrtc(&options).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let first = CubinCache::new(Some(folder.path().into())).cubin(nvrtc, &KERNEL, "sm_90").unwrap();
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().collect();
+    assert_eq!(files.len(), 1);
+    let second = CubinCache::new(Some(folder.path().into())).cubin(nvrtc, &KERNEL, "sm_90").unwrap();
+    assert_eq!(first, second);
+}
