@@ -1,10 +1,256 @@
 //! The memory a CPU device plans in, and the views kernels see of it. The only `unsafe` of this crate.
 //!
+//! ```text
+//!   Access ──Arena::borrow──► Borrow ──open──► Reading, Writing ──view::<T>──► View, ViewMut
+//!   (bytes)   refused while a conflicting                (size and alignment checked)
+//!             borrow is live
+//! ```
+//!
+//! The borrow check makes the arena sound whatever a schedule says: a race that `check` would have found is refused here
+//! as [`DeviceError::Conflict`], it is never undefined behaviour.
+//!
 //! A view is a set of rows at a stride, because a value may be a slice of a concat: rows of two views may lie between each
 //! other without sharing a byte, so a view never hands out one slice that spans its rows unless they are adjacent.
 #![allow(unsafe_code)]
 
+mod access;
+
+pub use access::{Access, ByteRegion};
+
+use crate::DeviceError;
+use bytemuck::Pod;
+use rayon::prelude::*;
+use std::alloc::Layout;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The block's own alignment; offsets inside it are aligned by the plan.
+const ALIGNMENT: usize = 4096;
+
+/// One fixed block of bytes, handed out in parts that never conflict.
+#[derive(Debug)]
+pub struct Arena {
+    pointer: NonNull<u8>,
+    layout: Layout,
+    bytes: u64,
+    live: Mutex<Live>,
+}
+
+/// The borrows that exist.
+#[derive(Debug, Default)]
+struct Live {
+    next: u64,
+    held: Vec<(u64, Arc<Access>)>,
+}
+
+// SAFETY: the block belongs to the arena alone, and its bytes are reached only through borrows, which exclude each other
+// under a lock.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and no borrow outlives the arena.
+        unsafe { std::alloc::dealloc(self.pointer.as_ptr(), self.layout) }
+    }
+}
+
+impl Arena {
+    /// A block of zeros. `space` names the memory in errors.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    pub fn new(space: &'static str, bytes: u64) -> Result<Self, DeviceError> {
+        let refuse = |reason: &str| DeviceError::OutOfMemory { space, bytes, reason: reason.to_string() };
+        let size = usize::try_from(bytes).map_err(|_| refuse("more than this machine can address"))?;
+        let layout = Layout::from_size_align(size.max(1), ALIGNMENT)
+            .map_err(|_| refuse("more than this machine can address"))?;
+        // SAFETY: the layout's size is not zero.
+        let pointer = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) });
+        let pointer = pointer.ok_or_else(|| refuse("the system has not that much memory"))?;
+        Ok(Arena { pointer, layout, bytes, live: Mutex::default() })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Borrows an access's bytes until the borrow is dropped.
+    ///
+    /// # Errors
+    /// [`DeviceError::Conflict`] while a conflicting borrow is live, [`DeviceError::Schedule`] beyond the arena's end.
+    pub fn borrow(&self, access: &Arc<Access>) -> Result<Borrow<'_>, DeviceError> {
+        if access.end() > self.bytes {
+            let reason = format!("expected bytes within an arena of {}, found an end of {}", self.bytes, access.end());
+            return Err(DeviceError::Schedule { place: access.label().to_string(), reason });
+        }
+        let mut live = self.live();
+        if let Some((_, first)) = live.held.iter().find(|(_, held)| held.conflicts(access)) {
+            let (first, second) = (first.label().to_string(), access.label().to_string());
+            return Err(DeviceError::Conflict { first, second });
+        }
+        let id = live.next;
+        live.next += 1;
+        live.held.push((id, Arc::clone(access)));
+        Ok(Borrow { arena: self, access: Arc::clone(access), id })
+    }
+
+    /// Writes one byte value over all written regions of an access.
+    ///
+    /// # Errors
+    /// As [`Arena::borrow`].
+    pub fn fill(&self, access: &Arc<Access>, byte: u8) -> Result<(), DeviceError> {
+        for writing in self.borrow(access)?.open().writes {
+            writing.view::<u8>()?.for_each_row(|row| row.fill(byte));
+        }
+        Ok(())
+    }
+
+    /// Writes the pattern that [`Arena::highest_changed`] looks for.
+    ///
+    /// # Errors
+    /// [`DeviceError::Conflict`] while anything is borrowed.
+    pub fn fill_pattern(&self) -> Result<(), DeviceError> {
+        let whole = Access::new("fill pattern", &[], &[ByteRegion::contiguous(0, self.bytes)])?;
+        for writing in self.borrow(&whole)?.open().writes {
+            let bytes = writing.view::<u8>()?.into_slice().unwrap_or_default();
+            bytes.par_chunks_mut(PATTERN_CHUNK).enumerate().for_each(|(chunk, bytes)| {
+                for (index, word) in bytes.chunks_mut(8).enumerate() {
+                    let pattern = pattern((chunk * PATTERN_CHUNK / 8 + index) as u64);
+                    word.copy_from_slice(&pattern[..word.len()]);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// One past the highest byte that no longer holds the pattern; 0 when all do.
+    ///
+    /// # Errors
+    /// [`DeviceError::Conflict`] while anything is being written.
+    pub fn highest_changed(&self) -> Result<u64, DeviceError> {
+        let whole = Access::new("measured peak", &[ByteRegion::contiguous(0, self.bytes)], &[])?;
+        let mut borrow = self.borrow(&whole)?;
+        let bytes = match borrow.open().reads.first() {
+            Some(reading) => reading.view::<u8>()?.as_slice().unwrap_or_default(),
+            None => &[],
+        };
+        let changed = |(index, word): (usize, &[u8])| {
+            let pattern = pattern(index as u64);
+            (0..word.len()).rev().find(|&at| word[at] != pattern[at]).map(|at| (index * 8 + at + 1) as u64)
+        };
+        Ok(bytes.chunks(8).enumerate().rev().find_map(changed).unwrap_or(0))
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A multiple of 8, so that chunks start at words.
+const PATTERN_CHUNK: usize = 1 << 20;
+
+/// The fill of word `index`: pseudo-random by address, and of bytes 0x60..0x70, so that the last bytes of ordinary numbers
+/// (floats below 10^19, small integers, zeros, the 0xFF of a poison) differ from it with certainty.
+fn pattern(index: u64) -> [u8; 8] {
+    let mixed = (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed ^ mixed >> 29) & 0x0F0F_0F0F_0F0F_0F0F | 0x6060_6060_6060_6060).to_le_bytes()
+}
+
+/// Bytes of an arena that nobody else may touch in a conflicting way while this lives.
+#[derive(Debug)]
+pub struct Borrow<'a> {
+    arena: &'a Arena,
+    access: Arc<Access>,
+    id: u64,
+}
+
+impl Drop for Borrow<'_> {
+    fn drop(&mut self) {
+        self.arena.live().held.retain(|(id, _)| *id != self.id);
+    }
+}
+
+/// A borrow's regions, in the access's order.
+#[derive(Debug)]
+pub struct Opened<'b> {
+    /// Regions to read.
+    pub reads: Vec<Reading<'b>>,
+    /// Regions to write.
+    pub writes: Vec<Writing<'b>>,
+}
+
+/// One region to read, its element type not yet chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'b> {
+    arena: &'b Arena,
+    region: ByteRegion,
+}
+
+/// One region to write, its element type not yet chosen.
+#[derive(Debug)]
+pub struct Writing<'b> {
+    arena: &'b Arena,
+    region: ByteRegion,
+}
+
+impl Borrow<'_> {
+    /// The regions; each opening ends before the next (it borrows the borrow).
+    pub fn open(&mut self) -> Opened<'_> {
+        let arena = self.arena;
+        Opened {
+            reads: self.access.reads().iter().map(|&region| Reading { arena, region }).collect(),
+            writes: self.access.writes().iter().map(|&region| Writing { arena, region }).collect(),
+        }
+    }
+}
+
+impl<'b> Reading<'b> {
+    /// The region as elements.
+    ///
+    /// # Errors
+    /// [`DeviceError::Schedule`] when it does not divide into aligned elements.
+    pub fn view<T: Pod>(&self) -> Result<View<'b, T>, DeviceError> {
+        let Elements { pointer, rows, row_len, stride } = elements::<T>(self.arena, &self.region)?;
+        Ok(View { pointer, rows, row_len, stride, _borrow: PhantomData })
+    }
+}
+
+impl<'b> Writing<'b> {
+    /// The region as elements.
+    ///
+    /// # Errors
+    /// [`DeviceError::Schedule`] when it does not divide into aligned elements.
+    pub fn view<T: Pod>(self) -> Result<ViewMut<'b, T>, DeviceError> {
+        let Elements { pointer, rows, row_len, stride } = elements::<T>(self.arena, &self.region)?;
+        Ok(ViewMut { pointer, rows, row_len, stride, _borrow: PhantomData })
+    }
+}
+
+/// Where a region's elements are. Any bytes are a valid `Pod`, so a view of them only needs bounds and alignment.
+struct Elements<T> {
+    pointer: *mut T,
+    rows: usize,
+    row_len: usize,
+    stride: usize,
+}
+
+fn elements<T: Pod>(arena: &Arena, region: &ByteRegion) -> Result<Elements<T>, DeviceError> {
+    let size = size_of::<T>() as u64;
+    let whole = [region.offset, region.row_bytes, region.stride].iter().all(|bytes| bytes.is_multiple_of(size));
+    if !whole {
+        let reason = format!("expected multiples of {size} bytes, found {region:?}");
+        return Err(DeviceError::Schedule { place: "an operand".to_string(), reason });
+    }
+    // SAFETY: `Arena::borrow` checked the region against the arena's size, so the offset lies within the block (or is its
+    // end, for an empty region).
+    let pointer = unsafe { arena.pointer.as_ptr().add(region.offset as usize) }.cast::<T>();
+    let (rows, row_len, stride) = (region.rows, region.row_bytes / size, region.stride / size);
+    Ok(Elements { pointer, rows: rows as usize, row_len: row_len as usize, stride: stride as usize })
+}
 
 /// Rows of elements to read. Row i is one sample of a sliced value; an unsliced value is one row.
 pub struct View<'a, T> {
@@ -45,6 +291,20 @@ impl<'a, T> View<'a, T> {
         View { pointer: data.as_ptr(), rows: 1, row_len: data.len(), stride: data.len(), _borrow: PhantomData }
     }
 
+    /// Rows of `row_len` elements, `stride` apart, from the start of a slice: a slice of a wider value.
+    ///
+    /// # Panics
+    /// When the rows overlap or reach beyond the slice.
+    pub fn from_rows(data: &'a [T], rows: usize, row_len: usize, stride: usize) -> Self {
+        assert!(rows_fit(data.len(), rows, row_len, stride), "{rows} rows of {row_len} at {stride} in {}", data.len());
+        View { pointer: data.as_ptr(), rows, row_len, stride, _borrow: PhantomData }
+    }
+
+    /// Pointer, rows, elements of a row and stride, for calls to a matrix product.
+    pub(crate) fn raw(&self) -> (*const T, usize, usize, usize) {
+        (self.pointer, self.rows, self.row_len, self.stride)
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.rows * self.row_len
@@ -65,6 +325,13 @@ impl<'a, T> View<'a, T> {
         self.rows <= 1 || self.stride == self.row_len
     }
 
+    /// The elements from number `at` to the end of their row.
+    fn rest_of_row(&self, at: usize) -> &'a [T] {
+        let (offset, len) = rest_of_row(self.rows, self.row_len, self.stride, at);
+        // SAFETY: the rest of a row lies within one borrowed row.
+        unsafe { std::slice::from_raw_parts(self.pointer.add(offset), len) }
+    }
+
     /// Part `index` of `parts` equal parts, in order. With `parts` the number of samples this is one sample, whether the
     /// value is sliced or not.
     ///
@@ -83,6 +350,20 @@ impl<'a, T> ViewMut<'a, T> {
         ViewMut { pointer: data.as_mut_ptr(), rows: 1, row_len: data.len(), stride: data.len(), _borrow: PhantomData }
     }
 
+    /// Rows at a stride; see [`View::from_rows`].
+    ///
+    /// # Panics
+    /// When the rows overlap or reach beyond the slice.
+    pub fn from_rows(data: &'a mut [T], rows: usize, row_len: usize, stride: usize) -> Self {
+        assert!(rows_fit(data.len(), rows, row_len, stride), "{rows} rows of {row_len} at {stride} in {}", data.len());
+        ViewMut { pointer: data.as_mut_ptr(), rows, row_len, stride, _borrow: PhantomData }
+    }
+
+    /// Pointer, rows, elements of a row and stride, for calls to a matrix product.
+    pub(crate) fn raw(&mut self) -> (*mut T, usize, usize, usize) {
+        (self.pointer, self.rows, self.row_len, self.stride)
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.rows * self.row_len
@@ -98,6 +379,41 @@ impl<'a, T> ViewMut<'a, T> {
         let adjacent = self.rows <= 1 || self.stride == self.row_len;
         // SAFETY: the constructor borrowed all rows exclusively, and adjacent rows are one stretch.
         adjacent.then(|| unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len()) })
+    }
+
+    /// All elements for as long as they are borrowed, when the rows are adjacent.
+    pub fn into_slice(self) -> Option<&'a mut [T]> {
+        let adjacent = self.rows <= 1 || self.stride == self.row_len;
+        // SAFETY: the constructor borrowed all rows exclusively for 'a, and this view is consumed.
+        adjacent.then(|| unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len()) })
+    }
+
+    /// Calls `visit` with each row.
+    pub fn for_each_row(&mut self, mut visit: impl FnMut(&mut [T])) {
+        (0..self.rows).for_each(|row| visit(self.rest_of_row(row * self.row_len)));
+    }
+
+    /// Copies elements `range` of `source` over the same elements of this view, whatever the rows of either.
+    ///
+    /// # Panics
+    /// When the range ends beyond either view.
+    pub fn copy_from(&mut self, source: &View<'_, T>, range: std::ops::Range<usize>)
+    where
+        T: Copy,
+    {
+        let mut at = range.start;
+        while at < range.end {
+            let (from, to) = (source.rest_of_row(at), self.rest_of_row(at));
+            let len = from.len().min(to.len()).min(range.end - at);
+            to[..len].copy_from_slice(&from[..len]);
+            at += len;
+        }
+    }
+
+    fn rest_of_row(&mut self, at: usize) -> &mut [T] {
+        let (offset, len) = rest_of_row(self.rows, self.row_len, self.stride, at);
+        // SAFETY: the rest of a row lies within one exclusively borrowed row.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.add(offset), len) }
     }
 
     /// Part `index` of `parts` equal parts; see [`View::part`].
@@ -146,6 +462,11 @@ impl<'a, T> ViewMut<'a, T> {
     }
 }
 
+/// True when `rows` rows of `row_len` at `stride` do not overlap and lie within `len` elements.
+fn rows_fit(len: usize, rows: usize, row_len: usize, stride: usize) -> bool {
+    rows == 0 || (rows == 1 || stride >= row_len) && (rows - 1) * stride + row_len <= len
+}
+
 /// Offset and length in elements of part `index` of `parts` over `rows` rows of `row_len` at `stride`.
 fn part_range(rows: usize, row_len: usize, stride: usize, index: usize, parts: usize) -> (usize, usize) {
     assert!(index < parts, "part {index} of {parts}");
@@ -162,9 +483,79 @@ fn part_range(rows: usize, row_len: usize, stride: usize, index: usize, parts: u
     (row * stride + column, len)
 }
 
+/// Offset and length in elements from element number `at` to the end of its row.
+fn rest_of_row(rows: usize, row_len: usize, stride: usize, at: usize) -> (usize, usize) {
+    assert!(at < rows * row_len, "element {at} of {}", rows * row_len);
+    let (row, column) = (at / row_len, at % row_len);
+    (row * stride + column, row_len - column)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn access(reads: &[ByteRegion], writes: &[ByteRegion]) -> Arc<Access> {
+        Access::new("test", reads, writes).unwrap()
+    }
+
+    #[test]
+    fn a_conflict_is_refused_while_it_lasts() {
+        let arena = Arena::new("device", 64).unwrap();
+        let (low, high) = (ByteRegion::contiguous(0, 16), ByteRegion::contiguous(8, 16));
+        let reading = arena.borrow(&access(&[low], &[])).unwrap();
+        arena.borrow(&access(&[high], &[])).unwrap();
+        let refused = arena.borrow(&access(&[], &[high]));
+        assert!(matches!(refused, Err(DeviceError::Conflict { .. })), "{refused:?}");
+        drop(reading);
+        arena.borrow(&access(&[], &[high])).unwrap();
+    }
+
+    #[test]
+    fn bounds_and_alignment_are_checked() {
+        let arena = Arena::new("device", 16).unwrap();
+        assert!(arena.borrow(&access(&[ByteRegion::contiguous(8, 9)], &[])).is_err());
+        let mut borrow = arena.borrow(&access(&[ByteRegion::contiguous(2, 8)], &[])).unwrap();
+        let opened = borrow.open();
+        assert!(opened.reads[0].view::<f32>().is_err());
+        assert_eq!(opened.reads[0].view::<u16>().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn copies_between_rows_and_stretches() {
+        let arena = Arena::new("device", 64).unwrap();
+        let rows = ByteRegion { offset: 33, rows: 3, row_bytes: 4, stride: 7 };
+        let mut borrow = arena.borrow(&access(&[ByteRegion::contiguous(0, 12)], &[rows])).unwrap();
+        let Opened { reads, mut writes } = borrow.open();
+        let source: Vec<u8> = (1..13).collect();
+        let mut target = writes.remove(0).view::<u8>().unwrap();
+        target.copy_from(&View::from_slice(&source), 3..11);
+        let mut seen = Vec::new();
+        target.for_each_row(|row| seen.push(row.to_vec()));
+        assert_eq!(seen, [[0, 0, 0, 4], [5, 6, 7, 8], [9, 10, 11, 0]]);
+        assert_eq!(reads[0].view::<u8>().unwrap().len(), 12);
+    }
+
+    #[test]
+    fn the_highest_changed_byte_is_exact() {
+        let arena = Arena::new("device", 3 * PATTERN_CHUNK as u64 + 13).unwrap();
+        arena.fill_pattern().unwrap();
+        assert_eq!(arena.highest_changed().unwrap(), 0);
+        for end in [1, 7, 8, 4096, PATTERN_CHUNK as u64 + 3, arena.bytes()] {
+            for byte in [0, 0xFF, 0x3F] {
+                arena.fill_pattern().unwrap();
+                arena.fill(&access(&[], &[ByteRegion::contiguous(end - 1, 1)]), byte).unwrap();
+                assert_eq!(arena.highest_changed().unwrap(), end);
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_arena_is_an_arena() {
+        let arena = Arena::new("host", 0).unwrap();
+        arena.fill_pattern().unwrap();
+        assert_eq!(arena.highest_changed().unwrap(), 0);
+        assert!(Arena::new("host", u64::MAX).is_err());
+    }
 
     #[test]
     fn parts_of_sliced_rows() {

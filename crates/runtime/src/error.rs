@@ -54,6 +54,36 @@ pub enum DeviceError {
         /// The access refused.
         second: String,
     },
+    /// A schedule that contradicts itself, its program or the memory reserved for it.
+    #[error("the schedule cannot run at {place}: {reason}")]
+    Schedule {
+        /// The command, operand or buffer.
+        place: String,
+        /// What was expected and found.
+        reason: String,
+    },
+    /// Streams wait for events that nothing will record any more.
+    #[error("the iteration is stuck, every stream waits: {waiting}; record each event before the waits for it")]
+    Deadlock {
+        /// The waiting commands.
+        waiting: String,
+    },
+    /// A kernel panicked; the iteration was given up.
+    #[error("{command} panicked: {message}; this is a defect of its kernel")]
+    Panic {
+        /// The command.
+        command: String,
+        /// The panic's text.
+        message: String,
+    },
+    /// A name that no home of the schedule carries.
+    #[error("no home holds {name}; the schedule's homes are {known}")]
+    UnknownValue {
+        /// The name asked for.
+        name: String,
+        /// Names there are.
+        known: String,
+    },
     /// Bytes written to or read from a home do not fit it.
     #[error("the home of {name} holds {expected} bytes, found {found}")]
     HomeSize {

@@ -11,6 +11,6 @@ pub mod cpu;
 mod device;
 mod error;
 
-pub use arena::{View, ViewMut};
+pub use arena::{Access, Arena, Borrow, ByteRegion, Opened, Reading, View, ViewMut, Writing};
 pub use device::{Description, Device, KernelRequest, PreparedId};
 pub use error::DeviceError;
