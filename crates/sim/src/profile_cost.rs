@@ -1,0 +1,149 @@
+//! What a kernel costs by measurement: a recorded profile, with a machine's formulas where it has gaps.
+
+use crate::cost::default_choice;
+use crate::{CostError, Links, Machine, moves_nothing};
+use std::collections::{BTreeMap, HashMap};
+use vdnn_graph::{NodeId, Program};
+use vdnn_schedule::{Choice, FORMAT, KernelTable, Profile, kernel_key};
+
+/// Prices nodes by a profile. Strict unless given a machine to fall back on.
+#[derive(Clone, Debug)]
+pub struct ProfileCost {
+    profile: Profile,
+    by_key: HashMap<String, usize>,
+    fallback: Option<Machine>,
+}
+
+/// A table, and which of it was not measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Choices of every node.
+    pub table: KernelTable,
+    /// Kernels priced by the fallback machine: key, and the nodes that run it.
+    pub modelled: BTreeMap<String, Vec<NodeId>>,
+    /// Number of nodes priced by measurement. Nodes that move nothing count on neither side.
+    pub measured: usize,
+}
+
+impl Estimate {
+    /// Number of nodes priced by the fallback machine.
+    pub fn modelled_nodes(&self) -> usize {
+        self.modelled.values().map(Vec::len).sum()
+    }
+}
+
+impl ProfileCost {
+    /// Takes a profile after checking it; choices are put fastest first.
+    ///
+    /// # Errors
+    /// [`CostError::Profile`] for another format, a kernel recorded twice or without choices, or senseless numbers.
+    pub fn new(mut profile: Profile) -> Result<Self, CostError> {
+        let by_key = check(&profile).map_err(|reason| CostError::Profile { device: profile.device.clone(), reason })?;
+        for entry in &mut profile.kernels {
+            entry.choices.sort_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.workspace.cmp(&b.workspace)));
+        }
+        Ok(ProfileCost { profile, by_key, fallback: None })
+    }
+
+    /// Refuses a profile of another device.
+    ///
+    /// # Errors
+    /// [`CostError::ProfileDevice`].
+    pub fn for_device(self, device: &str) -> Result<Self, CostError> {
+        if self.profile.device == device {
+            return Ok(self);
+        }
+        Err(CostError::ProfileDevice { expected: device.to_string(), found: self.profile.device })
+    }
+
+    /// Lets a machine price kernels that were not measured.
+    pub fn with_fallback(mut self, machine: Machine) -> Self {
+        self.fallback = Some(machine);
+        self
+    }
+
+    /// The profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Measured rates. A profile records no latency: it is the fallback machine's, or 0.
+    pub fn links(&self) -> Links {
+        let latency = self.fallback.as_ref().map_or(0.0, |machine| machine.links().latency);
+        Links { d2h: self.profile.d2h, h2d: self.profile.h2d, duplex_each: self.profile.duplex_each, latency }
+    }
+
+    /// Prices every node of a program.
+    ///
+    /// # Errors
+    /// Without a fallback [`CostError::NotProfiled`] when any kernel is missing; with one, what the machine refuses.
+    pub fn kernel_table(&self, program: &Program) -> Result<Estimate, CostError> {
+        let mut table = KernelTable { choices: Vec::with_capacity(program.graph.nodes().len()) };
+        let mut modelled: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
+        let mut measured = 0;
+        for id in program.graph.node_ids() {
+            let choices = if moves_nothing(program, id) {
+                vec![default_choice(0.0)]
+            } else {
+                let key = kernel_key(&program.graph, program.graph.node(id));
+                match self.recorded(&key) {
+                    Some(choices) => {
+                        measured += 1;
+                        choices.to_vec()
+                    }
+                    None => {
+                        modelled.entry(key).or_default().push(id);
+                        self.estimated(program, id)?
+                    }
+                }
+            };
+            table.choices.push(choices);
+        }
+        if self.fallback.is_none() && !modelled.is_empty() {
+            return Err(self.missing(program, &modelled));
+        }
+        Ok(Estimate { table, modelled, measured })
+    }
+
+    fn recorded(&self, key: &str) -> Option<&[Choice]> {
+        self.by_key.get(key).map(|&index| self.profile.kernels[index].choices.as_slice())
+    }
+
+    /// The fallback's choices; none in strict mode, where the caller refuses the whole table.
+    fn estimated(&self, program: &Program, id: NodeId) -> Result<Vec<Choice>, CostError> {
+        self.fallback.as_ref().map_or(Ok(Vec::new()), |machine| machine.choices(program, id))
+    }
+
+    fn missing(&self, program: &Program, modelled: &BTreeMap<String, Vec<NodeId>>) -> CostError {
+        let mut first: Vec<NodeId> = modelled.values().map(|nodes| nodes[0]).collect();
+        first.sort_unstable();
+        let examples = first.iter().take(3).map(|&id| program.graph.node(id).name.clone()).collect();
+        CostError::NotProfiled { device: self.profile.device.clone(), count: modelled.len(), examples }
+    }
+}
+
+/// Checks format, rates and kernels, and indexes the kernels by key.
+fn check(profile: &Profile) -> Result<HashMap<String, usize>, String> {
+    if profile.format != FORMAT {
+        return Err(format!("expected format {FORMAT}, found {}; record it again", profile.format));
+    }
+    for (field, rate) in [("d2h", profile.d2h), ("h2d", profile.h2d), ("duplex_each", profile.duplex_each)] {
+        if !(rate > 0.0 && rate.is_finite()) {
+            return Err(format!("{field}: expected a positive rate in bytes a second, found {rate}"));
+        }
+    }
+    let mut by_key = HashMap::with_capacity(profile.kernels.len());
+    for (index, entry) in profile.kernels.iter().enumerate() {
+        if entry.choices.is_empty() {
+            return Err(format!("expected at least one choice for kernel {}, found none", entry.key));
+        }
+        if let Some(choice) = entry.choices.iter().find(|c| !(c.seconds >= 0.0 && c.seconds.is_finite())) {
+            let (name, found) = (&choice.algorithm, choice.seconds);
+            return Err(format!("expected a time of at least 0 for {name} of kernel {}, found {found}", entry.key));
+        }
+        if by_key.insert(entry.key.clone(), index).is_some() {
+            return Err(format!("expected each kernel once, found {} twice", entry.key));
+        }
+    }
+    Ok(by_key)
+}

@@ -1,0 +1,336 @@
+//! Discrete-event run of a schedule: what each stream does when, and how long an iteration takes.
+//!
+//! ```text
+//!   compute  |launch 3 s      |launch 2 s |.wait.|launch 1 s|       one command after another, as the stream has them
+//!   offload  |.wait.|  copy           |record                       rate d2h alone,
+//!   prefetch |..............|     copy    |record                   duplex_each while both directions run
+//!                           └─ rates change here, in mid-copy
+//! ```
+//!
+//! A launch takes its table time; a copy takes the link's latency, then shares its direction's rate equally with other
+//! copies the same way; `Alloc`, `Free`, `Record` and `Wait` take no time. Launches on several compute streams do not slow
+//! each other, and copies do not slow launches. [`Simulator::new`] looks all names up once; a run is then linear in the
+//! commands (times the number of streams), so planners can afford thousands. Left to others: whether the schedule is
+//! right (`check`), what kernels cost ([`crate::Machine`], [`crate::ProfileCost`]).
+
+use crate::{Links, SimError, Stuck};
+use vdnn_schedule::{Action, Direction, KernelTable, Region, Schedule, Span, Timeline};
+
+/// Runs a schedule once and returns its timeline.
+///
+/// # Errors
+/// As [`Simulator::new`] and [`Simulator::run`].
+pub fn simulate(schedule: &Schedule, table: &KernelTable, links: &Links) -> Result<Timeline, SimError> {
+    Simulator::new(schedule, table, links)?.run()
+}
+
+/// A schedule made ready to be run many times.
+#[derive(Clone, Debug)]
+pub struct Simulator<'a> {
+    schedule: &'a Schedule,
+    links: Links,
+    /// Timed and ordering commands of each stream.
+    streams: Vec<Vec<Item>>,
+    /// Command index of each span, in issue order.
+    commands: Vec<u32>,
+}
+
+/// What a stream does next.
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    Launch { span: u32, seconds: f64 },
+    Transfer { span: u32, direction: Direction, bytes: f64 },
+    Record { event: u32 },
+    Wait { event: u32, command: u32 },
+}
+
+impl<'a> Simulator<'a> {
+    /// Looks up every launch's time.
+    ///
+    /// # Errors
+    /// [`SimError`] when a launch is not in the table, an id is out of range, a time or rate is not a usable number, or a
+    /// transfer is not between device and host.
+    pub fn new(schedule: &'a Schedule, table: &KernelTable, links: &Links) -> Result<Self, SimError> {
+        check_links(links)?;
+        let mut simulator = Simulator {
+            schedule,
+            links: *links,
+            streams: vec![Vec::new(); schedule.streams.len()],
+            commands: Vec::with_capacity(schedule.commands.len()),
+        };
+        for (index, command) in schedule.commands.iter().enumerate() {
+            let stream = in_range(index, "stream", command.stream.index(), schedule.streams.len())?;
+            if let Some(item) = simulator.item(index, table)? {
+                simulator.streams[stream].push(item);
+            }
+        }
+        Ok(simulator)
+    }
+
+    /// Runs the schedule. The timeline's spans are in issue order.
+    ///
+    /// # Errors
+    /// [`SimError::Deadlock`] when streams wait for what never comes.
+    pub fn run(&self) -> Result<Timeline, SimError> {
+        let mut spans: Vec<Span> =
+            self.commands.iter().map(|&command| Span { command, start: 0.0, end: 0.0 }).collect();
+        let seconds = Run::new(self).finish(|span, start, end| {
+            spans[span as usize].start = start;
+            spans[span as usize].end = end;
+        })?;
+        Ok(Timeline { spans, seconds })
+    }
+
+    /// Length of the iteration in seconds, without a timeline.
+    ///
+    /// # Errors
+    /// As [`Simulator::run`].
+    pub fn seconds(&self) -> Result<f64, SimError> {
+        Run::new(self).finish(|_, _, _| {})
+    }
+
+    /// The simulated form of one command; `None` for those without time or order.
+    fn item(&mut self, index: usize, table: &KernelTable) -> Result<Option<Item>, SimError> {
+        let schedule = self.schedule;
+        let event = |event: usize| in_range(index, "event", event, schedule.events.len());
+        Ok(match &schedule.commands[index].action {
+            Action::Alloc(_) | Action::Free(_) => None,
+            Action::Launch { node, algo, .. } => {
+                let node = in_range(index, "node", node.index(), schedule.nodes.len().min(table.choices.len()))?;
+                let algo = in_range(index, "algorithm", algo.index(), schedule.algorithms.len())?;
+                let seconds = launch_seconds(schedule, table, node, algo)?;
+                Some(Item::Launch { span: self.span(index), seconds })
+            }
+            Action::Transfer { direction, src, dst } => {
+                check_route(schedule, index, src, dst)?;
+                let bytes = src.bytes() as f64;
+                Some(Item::Transfer { span: self.span(index), direction: *direction, bytes })
+            }
+            Action::Record(id) => Some(Item::Record { event: event(id.index())? as u32 }),
+            Action::Wait(id) => Some(Item::Wait { event: event(id.index())? as u32, command: index as u32 }),
+        })
+    }
+
+    fn span(&mut self, command: usize) -> u32 {
+        self.commands.push(command as u32);
+        self.commands.len() as u32 - 1
+    }
+
+    fn stream_name(&self, stream: usize) -> String {
+        let role = self.schedule.streams[stream];
+        format!("stream {stream} ({})", format!("{role:?}").to_lowercase())
+    }
+}
+
+/// What a stream is doing. Times are absolute.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Can go on with its next command now.
+    Ready,
+    /// Runs a kernel.
+    Busy { span: u32, start: f64, until: f64 },
+    /// In a copy's latency.
+    Latency { span: u32, start: f64, until: f64, direction: Direction, bytes: f64 },
+    /// Moves bytes: `remaining` at time `since`, done at `until` unless the rate changes.
+    Moving { span: u32, start: f64, until: f64, direction: Direction, remaining: f64, since: f64, rate: f64 },
+    /// Waits for an event.
+    Blocked { event: u32, command: u32 },
+    /// Has no more commands.
+    Done,
+}
+
+/// One run in progress.
+struct Run<'s> {
+    simulator: &'s Simulator<'s>,
+    next: Vec<usize>,
+    states: Vec<State>,
+    fired: Vec<bool>,
+    now: f64,
+    /// True when the set of moving copies has changed since rates were shared out.
+    rates_stale: bool,
+}
+
+impl<'s> Run<'s> {
+    fn new(simulator: &'s Simulator<'_>) -> Self {
+        let n_streams = simulator.streams.len();
+        Run {
+            simulator,
+            next: vec![0; n_streams],
+            states: vec![State::Ready; n_streams],
+            fired: vec![false; simulator.schedule.events.len()],
+            now: 0.0,
+            rates_stale: false,
+        }
+    }
+
+    /// Runs to the end; `done` hears of each launch and copy as it ends.
+    fn finish(mut self, mut done: impl FnMut(u32, f64, f64)) -> Result<f64, SimError> {
+        loop {
+            self.advance_ready(&mut done);
+            if self.rates_stale {
+                self.share_rates();
+            }
+            match self.next_change() {
+                Some(time) => self.now = time,
+                None => break,
+            }
+            self.complete(&mut done);
+        }
+        let stuck = self.stuck();
+        if stuck.is_empty() { Ok(self.now) } else { Err(SimError::Deadlock { seconds: self.now, stuck }) }
+    }
+
+    /// Lets every ready stream go on until it takes time or waits. A record may make an earlier stream ready again.
+    fn advance_ready(&mut self, done: &mut impl FnMut(u32, f64, f64)) {
+        while let Some(stream) = self.states.iter().position(|state| matches!(state, State::Ready)) {
+            self.advance(stream, done);
+        }
+    }
+
+    fn advance(&mut self, stream: usize, done: &mut impl FnMut(u32, f64, f64)) {
+        let items = &self.simulator.streams[stream];
+        let now = self.now;
+        while let Some(&item) = items.get(self.next[stream]) {
+            self.next[stream] += 1;
+            match item {
+                Item::Launch { span, seconds: 0.0 } => done(span, now, now),
+                Item::Launch { span, seconds } => {
+                    self.states[stream] = State::Busy { span, start: now, until: now + seconds };
+                    return;
+                }
+                Item::Transfer { span, direction, bytes } => {
+                    let until = now + self.simulator.links.latency;
+                    self.states[stream] = State::Latency { span, start: now, until, direction, bytes };
+                    return;
+                }
+                Item::Record { event } => self.fire(event),
+                Item::Wait { event, .. } if self.fired[event as usize] => {}
+                Item::Wait { event, command } => {
+                    self.states[stream] = State::Blocked { event, command };
+                    return;
+                }
+            }
+        }
+        self.states[stream] = State::Done;
+    }
+
+    fn fire(&mut self, fired: u32) {
+        self.fired[fired as usize] = true;
+        for state in &mut self.states {
+            if matches!(*state, State::Blocked { event, .. } if event == fired) {
+                *state = State::Ready;
+            }
+        }
+    }
+
+    /// Gives every moving copy its rate. A copy whose rate stays keeps its end, so that lone copies end exactly on time.
+    fn share_rates(&mut self) {
+        self.rates_stale = false;
+        let mut moving = [0usize; 2];
+        for state in &self.states {
+            if let State::Moving { direction, .. } = state {
+                moving[*direction as usize] += 1;
+            }
+        }
+        let both = moving[0] > 0 && moving[1] > 0;
+        let now = self.now;
+        for state in &mut self.states {
+            if let State::Moving { until, direction, remaining, since, rate, .. } = state {
+                let share = self.simulator.links.rate(*direction, both) / moving[*direction as usize] as f64;
+                if share != *rate {
+                    *remaining = (*remaining - *rate * (now - *since)).max(0.0);
+                    *since = now;
+                    *rate = share;
+                    *until = now + *remaining / share;
+                }
+            }
+        }
+    }
+
+    /// When the next launch, latency or copy ends.
+    fn next_change(&self) -> Option<f64> {
+        let until = |state: &State| match state {
+            State::Busy { until, .. } | State::Latency { until, .. } | State::Moving { until, .. } => Some(*until),
+            State::Ready | State::Blocked { .. } | State::Done => None,
+        };
+        self.states.iter().filter_map(until).min_by(f64::total_cmp)
+    }
+
+    /// Ends what ends now.
+    fn complete(&mut self, done: &mut impl FnMut(u32, f64, f64)) {
+        let now = self.now;
+        for state in &mut self.states {
+            match *state {
+                State::Busy { span, start, until } if until <= now => {
+                    done(span, start, until);
+                    *state = State::Ready;
+                }
+                State::Latency { span, start, until, direction, bytes } if until <= now => {
+                    *state =
+                        State::Moving { span, start, until: now, direction, remaining: bytes, since: now, rate: 0.0 };
+                    self.rates_stale = true;
+                }
+                State::Moving { span, start, until, .. } if until <= now => {
+                    done(span, start, until);
+                    *state = State::Ready;
+                    self.rates_stale = true;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn stuck(&self) -> Vec<Stuck> {
+        let waiting = |(stream, state): (usize, &State)| match *state {
+            State::Blocked { event, command } => Some(Stuck {
+                stream: self.simulator.stream_name(stream),
+                command: command as usize,
+                event: self.simulator.schedule.events[event as usize].name.clone(),
+            }),
+            _ => None,
+        };
+        self.states.iter().enumerate().filter_map(waiting).collect()
+    }
+}
+
+fn launch_seconds(schedule: &Schedule, table: &KernelTable, node: usize, algo: usize) -> Result<f64, SimError> {
+    let (choices, algorithm) = (&table.choices[node], &schedule.algorithms[algo]);
+    let name = &schedule.nodes[node];
+    let Some(choice) = choices.iter().find(|choice| choice.algorithm == *algorithm) else {
+        let known = choices.iter().map(|choice| choice.algorithm.clone()).collect();
+        return Err(SimError::UnknownAlgorithm { node: name.clone(), algorithm: algorithm.clone(), known });
+    };
+    if choice.seconds >= 0.0 && choice.seconds.is_finite() {
+        return Ok(choice.seconds);
+    }
+    let what = format!("seconds of {name} with algorithm {algorithm}");
+    Err(SimError::BadNumber { what, expected: "non-negative", found: choice.seconds })
+}
+
+fn check_route(schedule: &Schedule, command: usize, src: &Region, dst: &Region) -> Result<(), SimError> {
+    use vdnn_schedule::Space::{Device, Host};
+    let space = |region: &Region| {
+        let buffer = in_range(command, "buffer", region.buffer.index(), schedule.buffers.len())?;
+        Ok(schedule.buffers[buffer].space)
+    };
+    match (space(src)?, space(dst)?) {
+        (Device, Host) | (Host, Device) => Ok(()),
+        (src, dst) => Err(SimError::NoLink { command, src, dst }),
+    }
+}
+
+fn check_links(links: &Links) -> Result<(), SimError> {
+    for (what, rate) in [("d2h", links.d2h), ("h2d", links.h2d), ("duplex_each", links.duplex_each)] {
+        if !(rate > 0.0 && rate.is_finite()) {
+            return Err(SimError::BadNumber { what: format!("link rate {what}"), expected: "positive", found: rate });
+        }
+    }
+    if links.latency >= 0.0 && links.latency.is_finite() {
+        return Ok(());
+    }
+    Err(SimError::BadNumber { what: "link latency".to_string(), expected: "non-negative", found: links.latency })
+}
+
+fn in_range(command: usize, what: &'static str, index: usize, count: usize) -> Result<usize, SimError> {
+    if index < count { Ok(index) } else { Err(SimError::BadIndex { command, what, index, count }) }
+}
