@@ -1,1 +1,40 @@
-//! The paper and beyond: liveness, gaps, policies, placement, emission.
+//! The paper and beyond: what to do with every idle stretch of every value, under a budget in bytes.
+//!
+//! ```text
+//!           forward                     │              backward
+//!  X  ▓▓▓▓▓▓▓ use                       │                      use ▓▓▓
+//!             └────────── gap (idle) ───┼──────────────────────┘
+//!             offload ▓▓▓▓              │            ▓▓▓▓ prefetch
+//!                        └ release      │            └ fetch
+//!                          bytes are free for others
+//! ```
+//!
+//! The way of the data: [`Problem`] (program, gaps, kernel choices, links, budgets) → [`MemoryPolicy::plan`] →
+//! [`MemoryPlan`] → [`compile`] (place in arenas, emit commands, insert events) → `Schedule`. All of it is pure: the same
+//! problem gives the same schedule. This crate knows no CUDA, no handles and no data, and proves nothing: `check` does.
+//!
+//! Words: a *storage* is the bytes that values sharing them lie in (see `vdnn_graph::Aliases`); a *gap* lies between two
+//! consecutive uses of a storage; a *stretch* is a time a storage spends on the device without leaving it.
+
+mod compile;
+mod emit;
+mod error;
+mod fit;
+mod homes;
+mod liveness;
+pub mod placement;
+mod plan;
+pub mod policies;
+mod problem;
+mod stretch;
+mod window;
+
+pub use compile::{compile, compile_with_policy};
+pub use error::{Infeasible, LargestBuffer, PlanError};
+pub use fit::{Fitted, fit_to_budget};
+pub use homes::{HomeEntry, HomeLayout};
+pub use liveness::{Access, Gap, Liveness};
+pub use placement::Placement;
+pub use plan::{Allocation, MemoryPlan, Residency, Tier, VariantId};
+pub use policies::MemoryPolicy;
+pub use problem::{Budgets, Options, Prefetch, Problem, Sync};

@@ -1,0 +1,396 @@
+//! From placed intervals to commands.
+//!
+//! Inside each step, in this order:
+//! ```text
+//!  releases   wait offloaded %x · free %x             bytes given back before new ones are taken
+//!  allocs     alloc %y · alloc workspace
+//!  fetches    record room · prefetch: wait room · copy · record prefetched %x'
+//!  needs      wait prefetched %x' · free its host copy
+//!  offloads   record computed %x · offload: alloc, wait computed · copy · record offloaded %x   (after the launch if it writes %x)
+//!  launch
+//!  frees      free what was used for the last time, and the workspace
+//! ```
+//! Allocations and frees all stand on the compute stream, whose order is the time axis; the copy streams are fenced by
+//! events on both sides. With [`Sync::PerLayer`] the compute stream also waits for all copies of a layer at its end.
+
+use crate::compile::Addresses;
+use crate::homes::home_values;
+use crate::placement::Placed;
+use crate::stretch::Intervals;
+use crate::{MemoryPlan, Problem, Sync};
+use std::collections::BTreeMap;
+use vdnn_graph::{NodeId, Phase, Step, ValueId};
+use vdnn_schedule::{
+    Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home,
+    Region, Schedule, Space, StreamId, StreamRole,
+};
+
+const COMPUTE: StreamId = StreamId(0);
+const OFFLOAD: StreamId = StreamId(1);
+const PREFETCH: StreamId = StreamId(2);
+
+/// Emits the schedule of a placed plan.
+pub(crate) fn emit(
+    problem: &Problem<'_>,
+    plan: &MemoryPlan,
+    policy: &str,
+    intervals: &Intervals,
+    addresses: &Addresses,
+    host: &Placed,
+) -> Schedule {
+    let mut emitter = Emitter::new(problem, plan, policy, intervals);
+    emitter.arenas(addresses, host);
+    emitter.homes();
+    emitter.buffers(addresses, host);
+    for step in 0..plan.order.len() as u32 {
+        emitter.step(Step(step));
+    }
+    emitter.join();
+    emitter.schedule
+}
+
+/// What happens at each step, by index into the intervals.
+#[derive(Default)]
+struct Agenda {
+    releases: Vec<usize>,
+    starts: Vec<usize>,
+    ends: Vec<usize>,
+    fetches: Vec<usize>,
+    needs: Vec<usize>,
+    offloads: Vec<usize>,
+    workspace: Option<usize>,
+}
+
+impl Agenda {
+    fn of(intervals: &Intervals) -> Vec<Agenda> {
+        let mut agenda: Vec<Agenda> = (0..intervals.n_steps).map(|_| Agenda::default()).collect();
+        let mut offloaded = vec![false; intervals.stretches.len()];
+        for (i, copy) in intervals.copies.iter().enumerate() {
+            agenda[copy.release.index()].releases.push(i);
+            agenda[copy.fetch.index()].fetches.push(i);
+            agenda[copy.gap.to.step.index()].needs.push(i);
+            agenda[copy.gap.from.step.index()].offloads.push(i);
+            offloaded[copy.from] = true;
+        }
+        for (i, stretch) in intervals.stretches.iter().enumerate() {
+            agenda[stretch.start.index()].starts.push(i);
+            if !offloaded[i] {
+                agenda[stretch.end.index()].ends.push(i);
+            }
+        }
+        for (i, workspace) in intervals.workspaces.iter().enumerate() {
+            agenda[workspace.step.index()].workspace = Some(i);
+        }
+        agenda
+    }
+}
+
+struct Emitter<'a> {
+    problem: &'a Problem<'a>,
+    plan: &'a MemoryPlan,
+    intervals: &'a Intervals,
+    agenda: Vec<Agenda>,
+    schedule: Schedule,
+    algorithms: BTreeMap<String, AlgoId>,
+    stretch_buffers: Vec<BufferId>,
+    workspace_buffers: Vec<BufferId>,
+    copy_buffers: Vec<BufferId>,
+    /// The buffer each storage is in at the moment.
+    current: Vec<Option<BufferId>>,
+    /// By copy: the event that its bytes have left, and that they are back.
+    offloaded: Vec<Option<EventId>>,
+    prefetched: Vec<Option<EventId>>,
+    /// By event: whether the compute stream has waited for it.
+    waited: Vec<bool>,
+    /// Copies started since the streams last joined.
+    outstanding: Vec<EventId>,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(problem: &'a Problem<'a>, plan: &'a MemoryPlan, policy: &str, intervals: &'a Intervals) -> Self {
+        let graph = &problem.program.graph;
+        let schedule = Schedule {
+            format: FORMAT,
+            name: graph.name.clone(),
+            policy: policy.to_string(),
+            nodes: graph.nodes().iter().map(|node| node.name.clone()).collect(),
+            values: graph.values().iter().map(|value| value.name.clone()).collect(),
+            algorithms: Vec::new(),
+            arenas: Vec::new(),
+            buffers: Vec::new(),
+            homes: Vec::new(),
+            events: Vec::new(),
+            streams: vec![StreamRole::Compute, StreamRole::Offload, StreamRole::Prefetch],
+            commands: Vec::new(),
+        };
+        Emitter {
+            problem,
+            plan,
+            intervals,
+            agenda: Agenda::of(intervals),
+            schedule,
+            algorithms: BTreeMap::new(),
+            stretch_buffers: Vec::new(),
+            workspace_buffers: Vec::new(),
+            copy_buffers: Vec::new(),
+            current: vec![None; graph.values().len()],
+            offloaded: vec![None; intervals.copies.len()],
+            prefetched: vec![None; intervals.copies.len()],
+            waited: Vec::new(),
+            outstanding: Vec::new(),
+        }
+    }
+
+    fn arenas(&mut self, addresses: &Addresses, host: &Placed) {
+        let alignment = self.problem.options.alignment;
+        let budgets = self.problem.budgets;
+        let arena = |space, bytes, budget| Arena { space, bytes, budget, alignment };
+        self.schedule.arenas = vec![
+            arena(Space::Device, addresses.device_extent, budgets.device),
+            arena(Space::Host, host.extent, budgets.host),
+        ];
+    }
+
+    /// Homes keep the addresses of the run's layout; a persistent's home also holds its updated value.
+    fn homes(&mut self) {
+        let graph = &self.problem.program.graph;
+        let last: BTreeMap<ValueId, ValueId> = graph.persistents().iter().map(|p| (p.initial, p.last)).collect();
+        for id in home_values(graph) {
+            let value = graph.value(id);
+            let offset = self.problem.homes.find(&value.name).map_or(0, |home| home.offset);
+            let buffer = self.push_buffer(Buffer {
+                name: value.name.clone(),
+                space: Space::Device,
+                offset,
+                bytes: value.ty.bytes(),
+                kind: BufferKind::Home,
+                root: Some(id),
+            });
+            self.current[id.index()] = Some(buffer);
+            self.schedule.homes.push(Home { initial: id, last: last.get(&id).copied().unwrap_or(id), buffer });
+        }
+    }
+
+    fn buffers(&mut self, addresses: &Addresses, host: &Placed) {
+        let graph = &self.problem.program.graph;
+        let (intervals, value_name) = (self.intervals, |id: ValueId| graph.value(id).name.as_str());
+        for (stretch, &offset) in intervals.stretches.iter().zip(&addresses.stretches) {
+            let name = stretch_name(value_name(stretch.root), stretch.index);
+            let (root, kind) = (Some(stretch.root), BufferKind::Storage);
+            let buffer = Buffer { name, space: Space::Device, offset, bytes: stretch.bytes, kind, root };
+            let id = self.push_buffer(buffer);
+            self.stretch_buffers.push(id);
+        }
+        for (workspace, &offset) in intervals.workspaces.iter().zip(&addresses.workspaces) {
+            let run = self.plan.order[workspace.step.index()].run;
+            let name = stretch_name(&format!("{}.workspace", graph.node(workspace.node).name), u32::from(run));
+            let (root, kind) = (None, BufferKind::Workspace);
+            let id =
+                self.push_buffer(Buffer { name, space: Space::Device, offset, bytes: workspace.bytes, kind, root });
+            self.workspace_buffers.push(id);
+        }
+        for (copy, &offset) in intervals.copies.iter().zip(&host.offsets) {
+            let index = intervals.stretches[copy.from].index;
+            let name = stretch_name(&format!("{}.host", value_name(copy.gap.root)), index);
+            let (root, kind) = (Some(copy.gap.root), BufferKind::Copy);
+            let id = self.push_buffer(Buffer { name, space: Space::Host, offset, bytes: copy.bytes, kind, root });
+            self.copy_buffers.push(id);
+        }
+    }
+
+    fn push_buffer(&mut self, buffer: Buffer) -> BufferId {
+        self.schedule.buffers.push(buffer);
+        BufferId(self.schedule.buffers.len() as u32 - 1)
+    }
+
+    fn step(&mut self, step: Step) {
+        let agenda = std::mem::take(&mut self.agenda[step.index()]);
+        for &copy in &agenda.releases {
+            self.release(copy, step);
+        }
+        for &stretch in &agenda.starts {
+            let buffer = self.stretch_buffers[stretch];
+            self.current[self.intervals.stretches[stretch].root.index()] = Some(buffer);
+            self.push(COMPUTE, Action::Alloc(buffer), Cause::Step(step));
+        }
+        if let Some(workspace) = agenda.workspace {
+            self.push(COMPUTE, Action::Alloc(self.workspace_buffers[workspace]), Cause::Step(step));
+        }
+        self.fetch(&agenda.fetches);
+        for &copy in &agenda.needs {
+            self.need(copy, step);
+        }
+        let (after, before): (Vec<usize>, Vec<usize>) =
+            agenda.offloads.iter().partition(|&&copy| self.intervals.copies[copy].gap.from.writes);
+        self.offload(&before);
+        self.launch(step, agenda.workspace);
+        self.offload(&after);
+        if self.ends_layer(step) {
+            self.join_layer(step);
+        }
+        for &stretch in &agenda.ends {
+            self.push(COMPUTE, Action::Free(self.stretch_buffers[stretch]), Cause::After(step));
+        }
+        if let Some(workspace) = agenda.workspace {
+            self.push(COMPUTE, Action::Free(self.workspace_buffers[workspace]), Cause::After(step));
+        }
+    }
+
+    fn release(&mut self, copy: usize, step: Step) {
+        let interval = &self.intervals.copies[copy];
+        let (from, idle_until) = (interval.from, interval.gap.to.step);
+        if let Some(event) = self.offloaded[copy] {
+            self.wait(event, Cause::IdleUntil(idle_until));
+        }
+        self.push(COMPUTE, Action::Free(self.stretch_buffers[from]), Cause::After(Step(step.0.saturating_sub(1))));
+    }
+
+    /// Starts the copies up. One event tells the prefetch stream that the bytes of all of them are free.
+    fn fetch(&mut self, copies: &[usize]) {
+        let Some(&first) = copies.first() else { return };
+        let cause = |copy: usize| Cause::For(self.intervals.copies[copy].gap.to.step);
+        let causes: Vec<Cause> = copies.iter().map(|&copy| cause(copy)).collect();
+        let room = self
+            .event(format!("room for %{}", self.buffer_name(self.stretch_buffers[self.intervals.copies[first].to])));
+        self.push(COMPUTE, Action::Record(room), causes[0]);
+        self.push(PREFETCH, Action::Wait(room), causes[0]);
+        for (&copy, &cause) in copies.iter().zip(&causes) {
+            let interval = &self.intervals.copies[copy];
+            let (src, dst) = (self.copy_buffers[copy], self.stretch_buffers[interval.to]);
+            let event = self.event(format!("prefetched %{}", self.buffer_name(dst)));
+            let direction = Direction::Prefetch;
+            let (src, dst) = (self.whole(src), self.whole(dst));
+            self.push(PREFETCH, Action::Transfer { direction, src, dst }, cause);
+            self.push(PREFETCH, Action::Record(event), cause);
+            self.prefetched[copy] = Some(event);
+            self.outstanding.push(event);
+        }
+    }
+
+    fn need(&mut self, copy: usize, step: Step) {
+        if let Some(event) = self.prefetched[copy] {
+            self.wait(event, Cause::Step(step));
+        }
+        self.push(COMPUTE, Action::Free(self.copy_buffers[copy]), Cause::After(step));
+    }
+
+    /// Starts the copies down. One event tells the offload stream that all of their bytes are final.
+    fn offload(&mut self, copies: &[usize]) {
+        let Some(&first) = copies.first() else { return };
+        let intervals = self.intervals;
+        let causes: Vec<Cause> =
+            copies.iter().map(|&copy| Cause::IdleUntil(intervals.copies[copy].gap.to.step)).collect();
+        for (&copy, &cause) in copies.iter().zip(&causes) {
+            self.push(COMPUTE, Action::Alloc(self.copy_buffers[copy]), cause);
+        }
+        let name = self.buffer_name(self.stretch_buffers[intervals.copies[first].from]);
+        let computed = self.event(format!("computed %{name}"));
+        self.push(COMPUTE, Action::Record(computed), causes[0]);
+        self.push(OFFLOAD, Action::Wait(computed), causes[0]);
+        for (&copy, &cause) in copies.iter().zip(&causes) {
+            let src = self.stretch_buffers[intervals.copies[copy].from];
+            let event = self.event(format!("offloaded %{}", self.buffer_name(src)));
+            let (src, dst) = (self.whole(src), self.whole(self.copy_buffers[copy]));
+            self.push(OFFLOAD, Action::Transfer { direction: Direction::Offload, src, dst }, cause);
+            self.push(OFFLOAD, Action::Record(event), cause);
+            self.offloaded[copy] = Some(event);
+            self.outstanding.push(event);
+        }
+    }
+
+    fn launch(&mut self, step: Step, workspace: Option<usize>) {
+        let u = self.plan.order[step.index()];
+        let node = self.problem.program.graph.node(u.node);
+        let reads = node.inputs.iter().map(|&id| self.region(id)).collect();
+        let writes = node.outputs.iter().map(|&id| self.region(id)).collect();
+        let algo = self.algorithm(u.node);
+        let workspace = workspace.map(|index| self.whole(self.workspace_buffers[index]));
+        let action = Action::Launch { node: u.node, run: u.run, algo, reads, writes, workspace };
+        self.push(COMPUTE, action, Cause::Step(step));
+    }
+
+    fn algorithm(&mut self, node: NodeId) -> AlgoId {
+        let name = &self.problem.chosen(self.plan, node).algorithm;
+        if let Some(&id) = self.algorithms.get(name) {
+            return id;
+        }
+        let id = AlgoId(self.schedule.algorithms.len() as u32);
+        self.schedule.algorithms.push(name.clone());
+        self.algorithms.insert(name.clone(), id);
+        id
+    }
+
+    /// True at the last step of a run of steps of one layer in one direction.
+    fn ends_layer(&self, step: Step) -> bool {
+        let graph = &self.problem.program.graph;
+        let key = |index: usize| {
+            self.plan.order.get(index).map(|u| {
+                let node = graph.node(u.node);
+                (node.layer, node.phase == Phase::Forward && u.run == 0)
+            })
+        };
+        key(step.index()) != key(step.index() + 1)
+    }
+
+    fn join_layer(&mut self, step: Step) {
+        if self.problem.options.sync == Sync::PerLayer {
+            for event in std::mem::take(&mut self.outstanding) {
+                self.wait(event, Cause::EndOfLayer(step));
+            }
+        }
+    }
+
+    /// The end of the iteration: nothing may still run on a copy stream.
+    fn join(&mut self) {
+        for event in std::mem::take(&mut self.outstanding) {
+            self.wait(event, Cause::EndOfIteration);
+        }
+    }
+
+    /// Where a value lies now.
+    fn region(&self, value: ValueId) -> Region {
+        let location = self.problem.program.aliases.location(value);
+        let buffer = self.current[location.root.index()].expect("a value used at a step has a stretch or a home there");
+        Region {
+            buffer,
+            offset: location.offset,
+            rows: location.rows,
+            row_bytes: location.row_bytes,
+            row_stride: location.row_stride,
+        }
+    }
+
+    fn whole(&self, buffer: BufferId) -> Region {
+        Region::contiguous(buffer, 0, self.schedule.buffer(buffer).bytes)
+    }
+
+    fn buffer_name(&self, buffer: BufferId) -> String {
+        self.schedule.buffer(buffer).name.clone()
+    }
+
+    fn event(&mut self, name: String) -> EventId {
+        self.schedule.events.push(Event { name });
+        self.waited.push(false);
+        EventId(self.schedule.events.len() as u32 - 1)
+    }
+
+    /// The compute stream waits for an event, once.
+    fn wait(&mut self, event: EventId, because: Cause) {
+        if !std::mem::replace(&mut self.waited[event.index()], true) {
+            self.push(COMPUTE, Action::Wait(event), because);
+        }
+    }
+
+    fn push(&mut self, stream: StreamId, action: Action, because: Cause) {
+        self.schedule.commands.push(Command { stream, action, because });
+    }
+}
+
+/// The name of the n-th stretch of something: `x`, `x'`, `x'2`, `x'3`, …
+fn stretch_name(name: &str, index: u32) -> String {
+    match index {
+        0 => name.to_string(),
+        1 => format!("{name}'"),
+        _ => format!("{name}'{index}"),
+    }
+}

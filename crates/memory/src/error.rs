@@ -1,0 +1,76 @@
+//! Plans that cannot be, with what would be needed.
+
+use thiserror::Error;
+use vdnn_tensor::{Bytes, format_bytes};
+
+/// One of the largest buffers live at a peak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargestBuffer {
+    /// Name of the value or workspace.
+    pub name: String,
+    /// Size.
+    pub bytes: Bytes,
+}
+
+/// A budget that a policy cannot keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Infeasible {
+    /// Name of the policy.
+    pub policy: String,
+    /// The budget asked for.
+    pub budget: Bytes,
+    /// The least budget at which this policy returns a plan.
+    pub floor: Bytes,
+    /// Name of the node that runs at the peak of the floor's plan.
+    pub step: String,
+    /// The largest buffers live there.
+    pub largest: Vec<LargestBuffer>,
+}
+
+impl std::fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "policy {} needs at least {} ({} bytes) of device memory, the budget is {} ({} bytes); the peak is at {} with ",
+            self.policy,
+            format_bytes(self.floor),
+            self.floor,
+            format_bytes(self.budget),
+            self.budget,
+            self.step
+        )?;
+        for (i, buffer) in self.largest.iter().enumerate() {
+            write!(f, "{}{} {}", if i > 0 { ", " } else { "" }, buffer.name, format_bytes(buffer.bytes))?;
+        }
+        f.write_str("; try a larger budget, a smaller batch, or a policy that keeps less")
+    }
+}
+
+impl std::error::Error for Infeasible {}
+
+/// Why a schedule could not be compiled.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// The device budget is too small for the policy.
+    #[error(transparent)]
+    Infeasible(#[from] Infeasible),
+    /// The offloaded bytes do not fit the host budget.
+    #[error(
+        "the plan keeps {} ({needed} bytes) in host memory, the host budget is {} ({budget} bytes); raise the host budget \
+         or use a policy that offloads less",
+        format_bytes(*needed),
+        format_bytes(*budget)
+    )]
+    HostBudget {
+        /// Bytes of host memory the plan needs.
+        needed: Bytes,
+        /// The budget.
+        budget: Bytes,
+    },
+    /// A policy returned a plan that breaks a rule.
+    #[error("the plan is not legal: {reason}")]
+    IllegalPlan {
+        /// Which rule, and where.
+        reason: String,
+    },
+}

@@ -1,0 +1,145 @@
+//! Making a choice of offloads fit a budget: first the windows that hide the copies, then shorter ones where bytes lack.
+//!
+//! A policy's *floor* is the peak with every window as short as the rules allow. At or above it there is a plan; below it
+//! there is none, and the floor is what the refusal states.
+
+use crate::compile::place;
+use crate::stretch::Intervals;
+use crate::window::{Slack, Window, windows};
+use crate::{Gap, Infeasible, LargestBuffer, Liveness, MemoryPlan, Problem, Residency};
+use vdnn_graph::{Step, Use};
+use vdnn_tensor::Bytes;
+
+/// Attempts at leaving room for fragmentation before settling for the shortest windows.
+const ATTEMPTS: usize = 6;
+
+/// A plan that keeps the budget.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The plan.
+    pub plan: MemoryPlan,
+    /// Extent of the device arena.
+    pub peak: Bytes,
+}
+
+/// Fits `plan` (order, algorithms, allocation) with `gaps` offloaded into the problem's device budget.
+///
+/// # Errors
+/// [`Infeasible`] when even the shortest windows do not fit.
+pub fn fit_to_budget(
+    problem: &Problem<'_>,
+    policy: &str,
+    plan: &MemoryPlan,
+    gaps: &[Gap],
+) -> Result<Fitted, Infeasible> {
+    let liveness = Liveness::analyse(problem.program, &plan.order);
+    let try_windows = |chosen: &[Window]| {
+        let plan = with_windows(plan, chosen);
+        let peak = peak_of(problem, &plan, &liveness);
+        Fitted { plan, peak }
+    };
+    let relaxed = windows(problem, plan, gaps, Slack::Relaxed);
+    let Some(budget) = problem.budgets.device else { return Ok(try_windows(&relaxed)) };
+    let tight = windows(problem, plan, gaps, Slack::Tight);
+    let least = try_windows(&tight);
+    if least.peak > budget {
+        return Err(infeasible(problem, policy, budget, &least, &liveness));
+    }
+    let first = try_windows(&relaxed);
+    if first.peak <= budget {
+        return Ok(first);
+    }
+    let mut room = budget.saturating_sub(problem.homes.extent());
+    let mut excess = 0;
+    for _ in 0..ATTEMPTS {
+        room = room.saturating_sub(excess);
+        let candidate = try_windows(&shorten(problem, plan, &liveness, &relaxed, &tight, room));
+        if candidate.peak <= budget {
+            return Ok(candidate);
+        }
+        excess = candidate.peak - budget;
+    }
+    Ok(least)
+}
+
+/// The extent of a plan's device arena.
+pub(crate) fn peak_of(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> Bytes {
+    match Intervals::of(problem, plan, liveness) {
+        Ok(intervals) => place(problem, plan, &intervals).device_extent,
+        Err(_) => Bytes::MAX,
+    }
+}
+
+pub(crate) fn with_windows(plan: &MemoryPlan, chosen: &[Window]) -> MemoryPlan {
+    let mut plan = plan.clone();
+    for window in chosen.iter().filter(|window| !window.is_empty()) {
+        let ends: Use = plan.order[window.gap.to.step.index()];
+        plan.gaps.insert((window.gap.root, ends), window.residency());
+    }
+    plan
+}
+
+/// Takes the tight window instead of the relaxed one wherever a step holds more than `room` bytes, largest bytes first.
+fn shorten(
+    problem: &Problem<'_>,
+    plan: &MemoryPlan,
+    liveness: &Liveness,
+    relaxed: &[Window],
+    tight: &[Window],
+    room: Bytes,
+) -> Vec<Window> {
+    let Ok(intervals) = Intervals::of(problem, &with_windows(plan, relaxed), liveness) else {
+        return tight.to_vec();
+    };
+    let mut live = intervals.live_profile();
+    let mut chosen: Vec<Window> = relaxed.iter().zip(tight).map(|(wide, narrow)| wide.or_keep_until(narrow)).collect();
+    let bytes = |i: usize| problem.program.aliases.storage_bytes(relaxed[i].gap.root);
+    let mut order: Vec<usize> = (0..relaxed.len()).collect();
+    order.sort_by_key(|&i| (std::cmp::Reverse(bytes(i)), i));
+    for i in order {
+        let over = |range: &std::ops::Range<u32>| range.clone().any(|step| live[step as usize] > room);
+        let before = tight[i].release.0..chosen[i].release.0;
+        let after = chosen[i].fetch.0..tight[i].fetch.0;
+        let (cut_release, cut_fetch) = (over(&before), over(&after));
+        if cut_release {
+            chosen[i].release = tight[i].release;
+            release_bytes(&mut live, before, bytes(i));
+        }
+        if cut_fetch {
+            chosen[i].fetch = tight[i].fetch;
+            release_bytes(&mut live, after, bytes(i));
+        }
+    }
+    chosen
+}
+
+fn release_bytes(live: &mut [Bytes], range: std::ops::Range<u32>, bytes: Bytes) {
+    for step in range {
+        live[step as usize] -= bytes;
+    }
+}
+
+fn infeasible(problem: &Problem<'_>, policy: &str, budget: Bytes, least: &Fitted, liveness: &Liveness) -> Infeasible {
+    let (step, largest) = Intervals::of(problem, &least.plan, liveness)
+        .map_or((Step(0), Vec::new()), |intervals| largest_at_peak(problem, &intervals));
+    let node = least.plan.order.get(step.index()).map(|u| problem.program.graph.node(u.node).name.clone());
+    Infeasible { policy: policy.to_string(), budget, floor: least.peak, step: node.unwrap_or_default(), largest }
+}
+
+/// The step that holds most, and the five largest buffers live there.
+pub(crate) fn largest_at_peak(problem: &Problem<'_>, intervals: &Intervals) -> (Step, Vec<LargestBuffer>) {
+    let live = intervals.live_profile();
+    let peak = live.iter().copied().max().unwrap_or(0);
+    let step = Step(live.iter().position(|&bytes| bytes == peak).unwrap_or(0) as u32);
+    let graph = &problem.program.graph;
+    let stretches = intervals.stretches.iter().filter(|s| s.start <= step && step <= s.end);
+    let mut largest: Vec<LargestBuffer> =
+        stretches.map(|s| LargestBuffer { name: graph.value(s.root).name.clone(), bytes: s.bytes }).collect();
+    let workspaces = intervals.workspaces.iter().filter(|w| w.step == step);
+    largest.extend(
+        workspaces.map(|w| LargestBuffer { name: format!("{}.workspace", graph.node(w.node).name), bytes: w.bytes }),
+    );
+    largest.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    largest.truncate(5);
+    (step, largest)
+}

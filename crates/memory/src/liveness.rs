@@ -1,0 +1,81 @@
+//! When each storage is used: accesses per step, and the gaps between them.
+//!
+//! Input: a program and an execution order (with recomputed runs). Output: for every storage that is not a home, its
+//! accesses in time order; a gap is a pair of consecutive accesses. Not done here: deciding anything about a gap.
+
+use crate::homes::is_home;
+use vdnn_graph::{Program, Step, Use, ValueId};
+
+/// One step's use of a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// When.
+    pub step: Step,
+    /// Whether the step reads any of it.
+    pub reads: bool,
+    /// Whether the step writes any of it.
+    pub writes: bool,
+}
+
+/// The stretch between two consecutive uses of a storage: the paper's reuse distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The storage.
+    pub root: ValueId,
+    /// The use that begins the gap.
+    pub from: Access,
+    /// The use that ends it.
+    pub to: Access,
+}
+
+/// Accesses of every storage of a program under one order.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    accesses: Vec<Vec<Access>>,
+    roots: Vec<ValueId>,
+}
+
+impl Liveness {
+    /// Finds the accesses of `program`'s storages under `order`.
+    pub fn analyse(program: &Program, order: &[Use]) -> Self {
+        let graph = &program.graph;
+        let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); graph.values().len()];
+        for (index, u) in order.iter().enumerate() {
+            let node = graph.node(u.node);
+            let step = Step(index as u32);
+            let reads = node.inputs.iter().map(|&id| (id, true));
+            let writes = node.outputs.iter().map(|&id| (id, false));
+            for (value, read) in reads.chain(writes) {
+                let root = program.aliases.root(value);
+                if is_home(graph.value(root).role) {
+                    continue;
+                }
+                let list = &mut accesses[root.index()];
+                match list.last_mut() {
+                    Some(last) if last.step == step => {
+                        last.reads |= read;
+                        last.writes |= !read;
+                    }
+                    _ => list.push(Access { step, reads: read, writes: !read }),
+                }
+            }
+        }
+        let roots = graph.value_ids().filter(|id| !accesses[id.index()].is_empty()).collect();
+        Liveness { accesses, roots }
+    }
+
+    /// Roots of all storages used, in id order.
+    pub fn roots(&self) -> &[ValueId] {
+        &self.roots
+    }
+
+    /// A storage's accesses in time order.
+    pub fn accesses(&self, root: ValueId) -> &[Access] {
+        &self.accesses[root.index()]
+    }
+
+    /// A storage's gaps in time order.
+    pub fn gaps(&self, root: ValueId) -> impl Iterator<Item = Gap> + '_ {
+        self.accesses(root).windows(2).map(move |pair| Gap { root, from: pair[0], to: pair[1] })
+    }
+}

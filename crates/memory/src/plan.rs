@@ -1,0 +1,80 @@
+//! What a policy decides.
+
+use std::collections::BTreeMap;
+use vdnn_graph::{NodeId, Program, Step, Use, ValueId};
+
+/// Where bytes go when they leave the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Pinned host memory.
+    Host,
+    /// A file. Reserved: no device moves bytes there yet, and compilation refuses it.
+    Disk,
+}
+
+/// What happens to a storage's bytes in a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Residency {
+    /// They stay.
+    Keep,
+    /// They are copied down when the gap begins. The device bytes are held until step `release` begins and taken again
+    /// when step `fetch` begins, which starts the copy up.
+    Offload {
+        /// Where to.
+        tier: Tier,
+        /// First step that may use the bytes for something else.
+        release: Step,
+        /// Step at whose beginning the bytes are taken again.
+        fetch: Step,
+    },
+    /// They are forgotten: the use that ends the gap writes them anew (a later run of their producer).
+    Drop,
+}
+
+/// Which read set a gradient rule uses. Variant 0 is the rule as `autograd` pushed it; others come with encodings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VariantId(pub u16);
+
+/// How long storages hold device bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Allocation {
+    /// From first to last use, less the offloaded stretches.
+    #[default]
+    Liveness,
+    /// The paper's baseline: feature maps for the whole iteration, as many gradient buffers of the largest size as
+    /// gradients live at once, one workspace of the largest size.
+    NetworkWide,
+}
+
+/// A policy's decisions. Steps index `order`, so recomputation is part of the plan and not an afterthought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Every run of every node, in execution order.
+    pub order: Vec<Use>,
+    /// The read set of each gradient rule; absent means variant 0.
+    pub variants: BTreeMap<NodeId, VariantId>,
+    /// Index into the kernel table's choices of each node, the same for all its runs; absent means the fastest.
+    pub algos: BTreeMap<NodeId, usize>,
+    /// Gaps that are not kept, keyed by the storage's root and the use that ends the gap.
+    pub gaps: BTreeMap<(ValueId, Use), Residency>,
+    /// How long storages hold bytes.
+    pub allocation: Allocation,
+}
+
+impl MemoryPlan {
+    /// Keep everything, run everything once with its fastest algorithm.
+    pub fn keep_all(program: &Program) -> Self {
+        MemoryPlan {
+            order: program.order.iter().map(|&node| Use { node, run: 0 }).collect(),
+            variants: BTreeMap::new(),
+            algos: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+            allocation: Allocation::Liveness,
+        }
+    }
+
+    /// Index of a node's choice in the kernel table.
+    pub fn choice(&self, node: NodeId) -> usize {
+        self.algos.get(&node).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,74 @@
+//! `dyn`: the paper's passes, in order; the first that fits wins.
+//!
+//! ```text
+//!  1 all(m)   does it fit? else untrainable         4 all(p)
+//!  2 none(p)                                        5 conv, greedy algorithms
+//!  3 conv(p)                                        6 all, greedy algorithms      else all(m)
+//! ```
+//! The greedy walk starts each kernel at its fastest algorithm and steps down to the next smaller workspace while the step
+//! does not fit.
+
+use super::{Algorithms, All, Conv, MemoryPolicy, None, all, conv};
+use crate::fit::with_windows;
+use crate::stretch::Intervals;
+use crate::window::{Slack, windows};
+use crate::{Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget};
+use vdnn_graph::NodeId;
+use vdnn_tensor::Bytes;
+
+/// Walks of the greedy pass, each leaving more room for fragmentation.
+const WALKS: usize = 4;
+
+/// The paper's dynamic policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Dynamic;
+
+impl MemoryPolicy for Dynamic {
+    fn name(&self) -> &str {
+        "dyn"
+    }
+
+    fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
+        let untrainable = |refusal| Infeasible { policy: self.name().to_string(), ..refusal };
+        let last_resort = All { algorithms: Algorithms::MemoryOptimal }.plan(problem).map_err(untrainable)?;
+        let algorithms = Algorithms::PerformanceOptimal;
+        let fixed: [&dyn MemoryPolicy; 3] = [&None { algorithms }, &Conv { algorithms }, &All { algorithms }];
+        if let Some(plan) = fixed.iter().find_map(|policy| policy.plan(problem).ok()) {
+            return Ok(plan);
+        }
+        let greedy = [conv::gaps(problem), all::gaps(problem)];
+        Ok(greedy.iter().find_map(|gaps| greedy_plan(problem, gaps)).unwrap_or(last_resort))
+    }
+}
+
+/// Offloads `gaps` and gives each kernel the fastest algorithm whose workspace fits beside what its step holds.
+fn greedy_plan(problem: &Problem<'_>, gaps: &[Gap]) -> Option<MemoryPlan> {
+    let budget = problem.budgets.device?;
+    let mut room = budget.checked_sub(problem.homes.extent())?;
+    for _ in 0..WALKS {
+        let plan = walk(problem, gaps, room)?;
+        match fit_to_budget(problem, "dyn", &plan, gaps) {
+            Ok(fitted) => return Some(fitted.plan),
+            Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,
+        }
+    }
+    Option::None
+}
+
+fn walk(problem: &Problem<'_>, gaps: &[Gap], room: Bytes) -> Option<MemoryPlan> {
+    let mut plan = MemoryPlan::keep_all(problem.program);
+    let tight = with_windows(&plan, &windows(problem, &plan, gaps, Slack::Tight));
+    let liveness = Liveness::analyse(problem.program, &plan.order);
+    let mut intervals = Intervals::of(problem, &tight, &liveness).ok()?;
+    intervals.workspaces.clear();
+    for (u, held) in tight.order.iter().zip(intervals.live_profile()) {
+        let choice = step_down(problem, u.node, room.checked_sub(held)?)?;
+        plan.algos.insert(u.node, choice);
+    }
+    Some(plan)
+}
+
+/// The first choice, fastest first, whose workspace fits.
+fn step_down(problem: &Problem<'_>, node: NodeId, room: Bytes) -> Option<usize> {
+    problem.kernels.of(node).iter().position(|choice| choice.workspace <= room)
+}

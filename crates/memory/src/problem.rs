@@ -1,0 +1,153 @@
+//! What a policy is given: the program, its gaps, what kernels and copies cost, and the budgets.
+
+use crate::{HomeLayout, Liveness, MemoryPlan, Placement};
+use vdnn_graph::{LayerId, NodeId, Phase, Program, Step};
+use vdnn_schedule::{Choice, KernelTable};
+use vdnn_sim::Links;
+use vdnn_tensor::Bytes;
+
+/// When offloaded bytes are brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// The paper's rule: at the backward of layer c, the nearest earlier layer that was offloaded, stopping at a
+    /// convolution that was not.
+    Paper,
+    /// When the backward of the layer n layers before the need begins.
+    Lookahead(u32),
+    /// As late as the copy, after the copies before it, can still be done in time by the cost model.
+    Cost,
+}
+
+/// How streams wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// The paper's rule: at the end of each layer that started a copy, all streams join.
+    PerLayer,
+    /// Each copy waits for its data, and only who needs the copy's result waits for it.
+    Events,
+}
+
+/// Choices of method that hold for every policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// When bytes come back.
+    pub prefetch: Prefetch,
+    /// How streams wait.
+    pub sync: Sync,
+    /// How addresses are found.
+    pub placement: Placement,
+    /// Storages smaller than this stay.
+    pub min_offload: Bytes,
+    /// Workspace up to which an algorithm counts as memory-optimal (m).
+    pub memory_optimal_workspace: Bytes,
+    /// Every buffer's offset is a multiple of this.
+    pub alignment: Bytes,
+}
+
+impl Default for Options {
+    /// Cost-based prefetch, event-based waits, planned addresses, 1 MiB least offload, (m) within 16 MiB, 256-byte
+    /// alignment.
+    fn default() -> Self {
+        Options {
+            prefetch: Prefetch::Cost,
+            sync: Sync::Events,
+            placement: Placement::Planned,
+            min_offload: 1 << 20,
+            memory_optimal_workspace: 16 << 20,
+            alignment: 256,
+        }
+    }
+}
+
+/// Upper limits in bytes. `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budgets {
+    /// Extent of the device arena.
+    pub device: Option<Bytes>,
+    /// Extent of the pinned host arena.
+    pub host: Option<Bytes>,
+}
+
+/// One planning problem.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    /// What runs.
+    pub program: &'a Program,
+    /// What each kernel may run as, fastest first.
+    pub kernels: &'a KernelTable,
+    /// What copies cost.
+    pub links: Links,
+    /// Where persistent values live.
+    pub homes: &'a HomeLayout,
+    /// The limits.
+    pub budgets: Budgets,
+    /// Choices of method.
+    pub options: Options,
+}
+
+impl Problem<'_> {
+    /// Index of the fastest algorithm of every node: always the first of the table.
+    pub const PERFORMANCE_OPTIMAL: usize = 0;
+
+    /// Index of a node's memory-optimal algorithm: the fastest within the workspace limit, else the one that wants least.
+    pub fn memory_optimal(&self, node: NodeId) -> usize {
+        let choices = self.kernels.of(node);
+        let limit = self.options.memory_optimal_workspace;
+        choices.iter().position(|choice| choice.workspace <= limit).unwrap_or_else(|| {
+            let least = choices.iter().enumerate().min_by_key(|(index, choice)| (choice.workspace, *index));
+            least.map_or(0, |(index, _)| index)
+        })
+    }
+
+    /// The choice a plan makes for a node.
+    pub fn chosen(&self, plan: &MemoryPlan, node: NodeId) -> &Choice {
+        &self.kernels.of(node)[plan.choice(node)]
+    }
+
+    /// Start time of every step in seconds if kernels ran back to back, with the end of the last one at the end.
+    pub fn step_starts(&self, plan: &MemoryPlan) -> Vec<f64> {
+        let mut now = 0.0;
+        let mut starts = Vec::with_capacity(plan.order.len() + 1);
+        for u in &plan.order {
+            starts.push(now);
+            now += self.chosen(plan, u.node).seconds;
+        }
+        starts.push(now);
+        starts
+    }
+
+    /// The accesses of every storage in the plain order.
+    pub fn liveness(&self) -> Liveness {
+        Liveness::analyse(self.program, &MemoryPlan::keep_all(self.program).order)
+    }
+
+    /// The phase of a step in the plain order.
+    pub fn phase(&self, step: Step) -> Phase {
+        self.program.node_at(step).phase
+    }
+
+    /// The layer of a step in the plain order.
+    pub fn layer(&self, step: Step) -> LayerId {
+        self.program.node_at(step).layer
+    }
+
+    /// The most any single kernel needs by itself: its operands, its smallest workspace, and the homes. No plan without
+    /// recomputation by pieces can stay below.
+    pub fn floor_bound(&self) -> Bytes {
+        let graph = &self.program.graph;
+        let need = |id: NodeId| {
+            let node = graph.node(id);
+            let mut roots: Vec<_> =
+                node.inputs.iter().chain(&node.outputs).map(|&v| self.program.aliases.root(v)).collect();
+            roots.sort_unstable();
+            roots.dedup();
+            let operands: Bytes = roots
+                .iter()
+                .filter(|&&root| !crate::homes::is_home(graph.value(root).role))
+                .map(|&root| self.program.aliases.storage_bytes(root))
+                .sum();
+            operands + self.kernels.of(id).iter().map(|choice| choice.workspace).min().unwrap_or(0)
+        };
+        self.homes.extent() + graph.node_ids().map(need).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,162 @@
+//! From a plan to time intervals: which bytes are held when.
+//!
+//! ```text
+//!  step          3      4      5   …   57     58
+//!  X on device   [start ······ end)          offloaded in the gap 4 → 58, release 6, fetch 57
+//!  X on host            [······················)
+//!  X' on device                      [start ····
+//! ```
+//!
+//! An interval covers whole steps: taken when `start` begins, given back before the step after `end` begins. The same
+//! intervals feed the live profile, placement and emission, so that all three agree.
+
+use crate::{Allocation, Gap, Liveness, MemoryPlan, PlanError, Problem, Residency, Tier};
+use vdnn_graph::{NodeId, Role, Step, ValueId};
+use vdnn_tensor::Bytes;
+
+/// A time a storage spends on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub root: ValueId,
+    /// 0 for the first stretch of this storage, counting up.
+    pub index: u32,
+    pub start: Step,
+    pub end: Step,
+    pub bytes: Bytes,
+}
+
+/// A storage's copy in host memory, between two stretches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostCopy {
+    pub gap: Gap,
+    pub release: Step,
+    pub fetch: Step,
+    pub bytes: Bytes,
+    /// The stretch copied from.
+    pub from: usize,
+    /// The stretch copied to.
+    pub to: usize,
+}
+
+/// Bytes a kernel borrows for one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Borrowed {
+    pub step: Step,
+    pub node: NodeId,
+    pub bytes: Bytes,
+}
+
+/// All intervals of a plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Intervals {
+    pub stretches: Vec<Stretch>,
+    pub copies: Vec<HostCopy>,
+    pub workspaces: Vec<Borrowed>,
+    pub n_steps: usize,
+}
+
+impl Intervals {
+    /// Cuts every storage's life into stretches.
+    pub fn of(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> Result<Self, PlanError> {
+        let mut intervals = Intervals { n_steps: plan.order.len(), ..Intervals::default() };
+        for &root in liveness.roots() {
+            intervals.cut(problem, plan, liveness, root)?;
+        }
+        for (index, u) in plan.order.iter().enumerate() {
+            let bytes = problem.chosen(plan, u.node).workspace;
+            if bytes > 0 {
+                intervals.workspaces.push(Borrowed { step: Step(index as u32), node: u.node, bytes });
+            }
+        }
+        if plan.allocation == Allocation::NetworkWide {
+            intervals.widen(problem);
+        }
+        Ok(intervals)
+    }
+
+    fn cut(
+        &mut self,
+        problem: &Problem<'_>,
+        plan: &MemoryPlan,
+        liveness: &Liveness,
+        root: ValueId,
+    ) -> Result<(), PlanError> {
+        let bytes = problem.program.aliases.storage_bytes(root);
+        let accesses = liveness.accesses(root);
+        let mut stretch = Stretch { root, index: 0, start: accesses[0].step, end: accesses[0].step, bytes };
+        for gap in liveness.gaps(root) {
+            let key = (root, plan.order[gap.to.step.index()]);
+            match plan.gaps.get(&key).copied().unwrap_or(Residency::Keep) {
+                Residency::Keep => {}
+                Residency::Drop => {
+                    check_drop(problem, &gap)?;
+                    self.stretches.push(Stretch { end: gap.from.step, ..stretch });
+                    stretch = Stretch { index: stretch.index + 1, start: gap.to.step, ..stretch };
+                }
+                Residency::Offload { tier, release, fetch } => {
+                    check_offload(problem, &gap, tier, release, fetch)?;
+                    let from = self.stretches.len();
+                    self.copies.push(HostCopy { gap, release, fetch, bytes, from, to: from + 1 });
+                    self.stretches.push(Stretch { end: Step(release.0 - 1), ..stretch });
+                    stretch = Stretch { index: stretch.index + 1, start: fetch, ..stretch };
+                }
+            }
+        }
+        let end = accesses.last().map_or(stretch.start, |access| access.step);
+        self.stretches.push(Stretch { end, ..stretch });
+        Ok(())
+    }
+
+    /// The paper's baseline holds feature maps and weight gradients for the whole iteration.
+    fn widen(&mut self, problem: &Problem<'_>) {
+        let last = Step(self.n_steps.saturating_sub(1) as u32);
+        for stretch in &mut self.stretches {
+            if problem.program.graph.value(stretch.root).role != Role::Gradient {
+                (stretch.start, stretch.end) = (Step(0), last);
+            }
+        }
+    }
+
+    /// Bytes held on the device at each step, homes not counted, workspaces included.
+    pub fn live_profile(&self) -> Vec<Bytes> {
+        let mut change = vec![0i128; self.n_steps + 1];
+        let spans = self.stretches.iter().map(|s| (s.start, s.end, s.bytes));
+        for (start, end, bytes) in spans.chain(self.workspaces.iter().map(|w| (w.step, w.step, w.bytes))) {
+            change[start.index()] += i128::from(bytes);
+            change[end.index() + 1] -= i128::from(bytes);
+        }
+        let mut live = 0;
+        change[..self.n_steps]
+            .iter()
+            .map(|delta| {
+                live += delta;
+                live as Bytes
+            })
+            .collect()
+    }
+}
+
+fn illegal(problem: &Problem<'_>, gap: &Gap, what: &str) -> PlanError {
+    let name = &problem.program.graph.value(gap.root).name;
+    PlanError::IllegalPlan {
+        reason: format!("{name} in its gap from step {} to step {}: {what}", gap.from.step.0, gap.to.step.0),
+    }
+}
+
+fn check_drop(problem: &Problem<'_>, gap: &Gap) -> Result<(), PlanError> {
+    if gap.to.writes && !gap.to.reads {
+        return Ok(());
+    }
+    Err(illegal(problem, gap, "dropped, but the next use reads it; run its producer again first or offload it"))
+}
+
+fn check_offload(problem: &Problem<'_>, gap: &Gap, tier: Tier, release: Step, fetch: Step) -> Result<(), PlanError> {
+    if tier == Tier::Disk {
+        return Err(illegal(problem, gap, "offloaded to disk, which no device does yet; use the host tier"));
+    }
+    if gap.from.step < release && release <= fetch && fetch <= gap.to.step {
+        return Ok(());
+    }
+    let what = format!("expected from < release <= fetch <= to, found release {} and fetch {}", release.0, fetch.0);
+    Err(illegal(problem, gap, &what))
+}

@@ -1,0 +1,201 @@
+//! When offloaded bytes are given back and taken again: the release and fetch step of each gap.
+//!
+//! Releases: with [`Sync::PerLayer`] at the end of the layer that offloads (the paper's join); with [`Sync::Events`] when the
+//! copy is estimated to be done, so that nobody waits, or in the tight form right after the use.
+//! Fetches: by the rule of [`Prefetch`]; in the tight form the cost rule fetches when the need arises.
+//! Not done here: choosing what to offload, and making the result fit (`fit`).
+
+use crate::{Gap, MemoryPlan, Prefetch, Problem, Residency, Sync, Tier};
+use vdnn_graph::{LayerId, Op, Phase, Step};
+
+/// The release and fetch of one offloaded gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub gap: Gap,
+    pub release: Step,
+    pub fetch: Step,
+}
+
+impl Window {
+    /// True when the gap frees no step at all.
+    pub fn is_empty(&self) -> bool {
+        self.release >= self.fetch
+    }
+
+    /// This window, or for an empty one the window that frees nothing but can be cut down to `tight`.
+    pub fn or_keep_until(&self, tight: &Window) -> Window {
+        if self.is_empty() { Window { release: tight.fetch, fetch: tight.fetch, ..*self } } else { *self }
+    }
+
+    /// The residency to put into a plan.
+    pub fn residency(&self) -> Residency {
+        Residency::Offload { tier: Tier::Host, release: self.release, fetch: self.fetch }
+    }
+}
+
+/// How long bytes are held around a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slack {
+    /// As long as the copies are estimated to take.
+    Relaxed,
+    /// As short as the rules allow; kernels wait for copies.
+    Tight,
+}
+
+/// Windows for `gaps` under the problem's options and the plan's algorithms, in the order given.
+pub(crate) fn windows(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], slack: Slack) -> Vec<Window> {
+    let layers = LayerSpans::of(problem);
+    let starts = problem.step_starts(plan);
+    let releases = releases(problem, &layers, &starts, gaps, slack);
+    let fetches = match (problem.options.prefetch, slack) {
+        (Prefetch::Paper, _) => paper_fetches(problem, &layers, gaps),
+        (Prefetch::Lookahead(n), _) => gaps.iter().map(|gap| layers.backward_before(gap.to.step, n)).collect(),
+        (Prefetch::Cost, Slack::Tight) => gaps.iter().map(|gap| gap.to.step).collect(),
+        (Prefetch::Cost, Slack::Relaxed) => cost_fetches(problem, &starts, gaps),
+    };
+    let bound = |(gap, (release, fetch)): (&Gap, (Step, Step))| {
+        let fetch = fetch.clamp(Step(gap.from.step.0 + 1), gap.to.step);
+        Window { gap: *gap, release: release.min(gap.to.step), fetch }
+    };
+    gaps.iter().zip(releases.into_iter().zip(fetches)).map(bound).collect()
+}
+
+fn releases(problem: &Problem<'_>, layers: &LayerSpans, starts: &[f64], gaps: &[Gap], slack: Slack) -> Vec<Step> {
+    match (problem.options.sync, slack) {
+        (Sync::PerLayer, _) => gaps.iter().map(|gap| Step(layers.end(gap.from.step).0 + 1)).collect(),
+        (Sync::Events, Slack::Tight) => gaps.iter().map(|gap| Step(gap.from.step.0 + 1)).collect(),
+        (Sync::Events, Slack::Relaxed) => cost_releases(problem, starts, gaps),
+    }
+}
+
+/// The first step that begins after the copy down is done, copies running one after the other in order of issue.
+fn cost_releases(problem: &Problem<'_>, starts: &[f64], gaps: &[Gap]) -> Vec<Step> {
+    let mut by_issue: Vec<usize> = (0..gaps.len()).collect();
+    by_issue.sort_by_key(|&i| (gaps[i].from.step, gaps[i].root));
+    let mut done = 0.0f64;
+    let mut releases = vec![Step(0); gaps.len()];
+    for i in by_issue {
+        let gap = &gaps[i];
+        let issue = starts[gap.from.step.index() + usize::from(gap.from.writes)];
+        let bytes = problem.program.aliases.storage_bytes(gap.root);
+        done = done.max(issue) + problem.links.latency + bytes as f64 / problem.links.d2h;
+        let first = starts.partition_point(|&start| start < done);
+        releases[i] = Step((first as u32).max(gap.from.step.0 + 1));
+    }
+    releases
+}
+
+/// The last step at which the copy up, and the copies after it, can begin and still be done in time.
+fn cost_fetches(problem: &Problem<'_>, starts: &[f64], gaps: &[Gap]) -> Vec<Step> {
+    let mut by_need: Vec<usize> = (0..gaps.len()).collect();
+    by_need.sort_by_key(|&i| std::cmp::Reverse((gaps[i].to.step, gaps[i].root)));
+    let mut next_start = f64::INFINITY;
+    let mut fetches = vec![Step(0); gaps.len()];
+    for i in by_need {
+        let gap = &gaps[i];
+        let bytes = problem.program.aliases.storage_bytes(gap.root);
+        let deadline = starts[gap.to.step.index()].min(next_start);
+        let begin = deadline - problem.links.latency - bytes as f64 / problem.links.h2d;
+        next_start = begin;
+        let after = starts.partition_point(|&start| start <= begin);
+        fetches[i] = Step((after as u32).saturating_sub(1));
+    }
+    fetches
+}
+
+/// The paper's rule. On the backward of layer c, layers c−1, c−2, … are searched for one that was offloaded and not yet
+/// fetched: it is fetched now. A convolution that was not offloaded ends the search. What no layer fetched in time is
+/// fetched at the start of the layer that needs it.
+fn paper_fetches(problem: &Problem<'_>, layers: &LayerSpans, gaps: &[Gap]) -> Vec<Step> {
+    let n_layers = problem.program.graph.layers().len();
+    let mut of_layer: Vec<Vec<usize>> = vec![Vec::new(); n_layers];
+    for (i, gap) in gaps.iter().enumerate() {
+        of_layer[problem.layer(gap.from.step).index()].push(i);
+    }
+    let is_conv = conv_layers(problem);
+    let mut fetches: Vec<Step> = gaps.iter().map(|gap| layers.start(gap.to.step)).collect();
+    let mut fetched = vec![false; n_layers];
+    for (layer, start) in layers.backward_starts() {
+        for earlier in (0..layer.index()).rev() {
+            if !of_layer[earlier].is_empty() {
+                if fetched[earlier] {
+                    continue;
+                }
+                fetched[earlier] = true;
+                for &i in &of_layer[earlier] {
+                    fetches[i] = fetches[i].min(start);
+                }
+                break;
+            }
+            if is_conv[earlier] {
+                break;
+            }
+        }
+    }
+    fetches
+}
+
+fn conv_layers(problem: &Problem<'_>) -> Vec<bool> {
+    let graph = &problem.program.graph;
+    let mut is_conv = vec![false; graph.layers().len()];
+    for node in graph.nodes() {
+        is_conv[node.layer.index()] |= matches!(node.op, Op::Conv2d(_));
+    }
+    is_conv
+}
+
+/// Runs of consecutive steps of one layer in one direction.
+pub(crate) struct LayerSpans {
+    /// First and last step of the run each step belongs to.
+    spans: Vec<(Step, Step)>,
+    /// Layers in the order of their backward, with the step it starts at.
+    backward: Vec<(LayerId, Step)>,
+}
+
+impl LayerSpans {
+    /// Finds the runs of a problem's plain order.
+    pub fn of(problem: &Problem<'_>) -> Self {
+        let n = problem.program.n_steps();
+        let key = |i: usize| {
+            let step = Step(i as u32);
+            (problem.layer(step), problem.phase(step) == Phase::Forward)
+        };
+        let mut spans = Vec::with_capacity(n);
+        let mut backward: Vec<(LayerId, Step)> = Vec::new();
+        let mut start = 0;
+        while start < n {
+            let mut end = start;
+            while end + 1 < n && key(end + 1) == key(start) {
+                end += 1;
+            }
+            spans.extend(std::iter::repeat_n((Step(start as u32), Step(end as u32)), end + 1 - start));
+            if !key(start).1 {
+                backward.push((key(start).0, Step(start as u32)));
+            }
+            start = end + 1;
+        }
+        LayerSpans { spans, backward }
+    }
+
+    /// Last step of the run that `step` belongs to.
+    pub fn end(&self, step: Step) -> Step {
+        self.spans[step.index()].1
+    }
+
+    /// First step of the run that `step` belongs to.
+    pub fn start(&self, step: Step) -> Step {
+        self.spans[step.index()].0
+    }
+
+    /// Layers in the order of their backward.
+    pub fn backward_starts(&self) -> impl Iterator<Item = (LayerId, Step)> + '_ {
+        self.backward.iter().copied()
+    }
+
+    /// Start of the backward of the layer `n` backward layers before the one that `step` belongs to.
+    pub fn backward_before(&self, step: Step, n: u32) -> Step {
+        let own = self.backward.partition_point(|&(_, start)| start <= step);
+        let earlier = own.saturating_sub(1 + n as usize);
+        self.backward.get(earlier).map_or(step, |&(_, start)| start.min(step))
+    }
+}
