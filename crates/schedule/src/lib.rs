@@ -7,7 +7,7 @@ mod profile;
 mod schedule;
 mod timeline;
 
-pub use profile::{Choice, KernelTable, Profile, ProfileEntry, kernel_key};
+pub use profile::{Choice, KernelTable, Profile, ProfileEntry, ProfileError, kernel_key};
 pub use schedule::{
     Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home,
     Region, Schedule, Space, StreamId, StreamRole,

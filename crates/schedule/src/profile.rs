@@ -1,6 +1,8 @@
 //! What is known of kernels' speed: choices for each node of a graph, and recorded profiles that fill them.
 
+use crate::FORMAT;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use vdnn_graph::{Graph, Node, NodeId};
 use vdnn_tensor::Bytes;
 
@@ -45,8 +47,28 @@ pub struct ProfileEntry {
     pub choices: Vec<Choice>,
 }
 
+/// A profile's text that cannot be read.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ProfileError {
+    /// Written by another version of the format.
+    #[error("profile: expected format {expected}, found {found}; record it again with `vdnn profile`")]
+    Format {
+        /// The format this program reads.
+        expected: u32,
+        /// The format of the text.
+        found: u64,
+    },
+    /// Not the JSON of a profile.
+    #[error("profile: {reason}; expected the JSON that `vdnn profile` writes")]
+    Json {
+        /// What was found where.
+        reason: String,
+    },
+}
+
 /// Kernels measured on a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Profile {
     /// File format, [`crate::FORMAT`].
     pub format: u32,
@@ -62,6 +84,49 @@ pub struct Profile {
     pub duplex_each: f64,
     /// One entry a distinct kernel.
     pub kernels: Vec<ProfileEntry>,
+}
+
+impl Profile {
+    /// A profile without kernels or rates (0 until they are measured).
+    pub fn new(device: impl Into<String>, made: impl Into<String>) -> Self {
+        let (device, made) = (device.into(), made.into());
+        Profile { format: FORMAT, device, made, d2h: 0.0, h2d: 0.0, duplex_each: 0.0, kernels: Vec::new() }
+    }
+
+    /// The choices recorded under a key, in the order they were recorded in.
+    pub fn find(&self, key: &str) -> Option<&[Choice]> {
+        self.kernels.iter().find(|entry| entry.key == key).map(|entry| entry.choices.as_slice())
+    }
+
+    /// Records a kernel's choices, in place of those recorded before.
+    pub fn record(&mut self, key: String, choices: Vec<Choice>) {
+        match self.kernels.iter_mut().find(|entry| entry.key == key) {
+            Some(entry) => entry.choices = choices,
+            None => self.kernels.push(ProfileEntry { key, choices }),
+        }
+    }
+
+    /// The profile as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// Reads what [`Profile::to_json`] wrote.
+    ///
+    /// # Errors
+    /// [`ProfileError`] for another format number, or for text that is not a profile.
+    pub fn parse(text: &str) -> Result<Self, ProfileError> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u64,
+        }
+        let refuse = |error: serde_json::Error| ProfileError::Json { reason: error.to_string() };
+        let Head { format: found } = serde_json::from_str(text).map_err(refuse)?;
+        if found != u64::from(FORMAT) {
+            return Err(ProfileError::Format { expected: FORMAT, found });
+        }
+        serde_json::from_str(text).map_err(refuse)
+    }
 }
 
 /// What makes two nodes the same kernel: op with attributes, operand types and precision; never names.

@@ -1,0 +1,91 @@
+//! Machine descriptions: the built-in ones, and what bad files are told.
+
+use vdnn_sim::{CostError, Links, Machine};
+
+const TOY: &str = include_str!("../../machines/toy.json");
+
+fn refusal(from: &str, to: &str) -> String {
+    assert!(TOY.contains(from), "the test edits {from:?}, which the file no longer has");
+    Machine::parse_file("mine.json", &TOY.replacen(from, to, 1)).unwrap_err().to_string()
+}
+
+#[test]
+fn built_in_machines_parse_and_survive_their_own_json() {
+    assert_eq!(Machine::list(), ["titan-x", "h200", "toy"]);
+    for name in Machine::list() {
+        let machine = Machine::named(name).unwrap();
+        assert_eq!(machine.name, name);
+        assert_eq!(Machine::parse(&machine.to_json()), Ok(machine));
+    }
+}
+
+#[test]
+fn the_papers_card_has_the_papers_numbers() {
+    let machine = Machine::named("titan-x").unwrap();
+    assert_eq!((machine.device_bytes, machine.peak_flops.f32, machine.dram), (12 << 30, Some(7e12), 336e9));
+    assert_eq!(machine.links(), Links { d2h: 12.8e9, h2d: 12.8e9, duplex_each: 12.0e9, latency: 10.0 * 1e-6 });
+}
+
+#[test]
+fn an_unknown_name_is_told_the_nearest() {
+    let error = Machine::named("titanx").unwrap_err();
+    let CostError::UnknownMachine { nearest, .. } = &error else { panic!("{error}") };
+    assert_eq!(nearest[0], "titan-x");
+    assert!(error.to_string().starts_with("no machine is called \"titanx\"; nearest: titan-x, "), "{error}");
+}
+
+#[test]
+fn another_format_is_refused_before_its_fields() {
+    let error = Machine::parse(r#"{ "format": 2, "fields": "of the future" }"#).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "machine description: field format: expected 1, found 2; write the description in format 1"
+    );
+}
+
+#[test]
+fn bad_fields_are_named_with_their_file() {
+    let unknown = refusal("\"dram\":", "\"dram_rate\":");
+    assert!(unknown.starts_with("mine.json: field dram_rate: unknown field"), "{unknown}");
+    let missing = refusal("\"gemm_efficiency\": 1.0,", "");
+    assert!(missing.starts_with("mine.json: field gemm_efficiency: missing field"), "{missing}");
+    let mistyped = refusal("\"launch_us\": 0", "\"launch_us\": \"soon\"");
+    assert!(mistyped.starts_with("mine.json: field launch_us: invalid type"), "{mistyped}");
+    let nested = refusal("\"latency_us\": 0", "\"latency_us\": 0, \"lanes\": 16");
+    assert!(nested.starts_with("mine.json: field lanes: unknown field"), "{nested}");
+    let condition = refusal("\"when\": {}", "\"when\": {\"groups\": 1}");
+    assert!(condition.starts_with("mine.json: field groups: unknown field"), "{condition}");
+    let rule = refusal("\"workspace\": \"none\"", "\"workspace\": \"some\"");
+    assert!(rule.starts_with("mine.json: field workspace: unknown variant"), "{rule}");
+    let cut = Machine::parse_file("mine.json", &TOY[..TOY.len() / 2]).unwrap_err().to_string();
+    assert!(cut.starts_with("mine.json: field "), "{cut}");
+    let empty = Machine::parse_file("mine.json", "").unwrap_err().to_string();
+    assert!(empty.starts_with("mine.json: field (none): "), "{empty}");
+}
+
+#[test]
+fn senseless_values_are_refused() {
+    let negative = refusal("\"d2h\": 1e8", "\"d2h\": -1e8");
+    assert_eq!(negative, "mine.json: field link.d2h: expected a positive number, found -100000000");
+    let share = refusal("\"dram_efficiency\": 1.0", "\"dram_efficiency\": 1.5");
+    assert_eq!(share, "mine.json: field dram_efficiency: expected a share above 0 and at most 1, found 1.5");
+    let time = refusal("\"latency_us\": 0", "\"latency_us\": -1");
+    assert_eq!(time, "mine.json: field link.latency_us: expected a time of at least 0, found -1");
+    let none = refusal("{ \"f32\": 1e9 }", "{}");
+    assert_eq!(none, "mine.json: field peak_flops: expected a rate for at least one type, found none");
+    let twice = refusal("\"slow\"", "\"fast\"");
+    assert!(twice.starts_with("mine.json: field convolution.algorithms[1].name: fast is there twice"), "{twice}");
+    let spaced = refusal("\"slow\"", "\"slow one\"");
+    assert!(spaced.starts_with("mine.json: field convolution.algorithms[0].name: expected letters"), "{spaced}");
+    let general = TOY.replace("\"when\": {}", "\"when\": { \"kernel\": [3, 3] }");
+    let error = Machine::parse(&general).unwrap_err().to_string();
+    assert!(error.contains("convolution.algorithms: expected one algorithm with an empty `when`"), "{error}");
+}
+
+#[test]
+fn one_copy_engine_serves_the_directions_in_turns() {
+    let mut machine = Machine::named("toy").unwrap();
+    assert_eq!(machine.links().duplex_each, 1e8);
+    machine.link.copy_engines = 1;
+    assert_eq!(machine.links().duplex_each, 5e7);
+}

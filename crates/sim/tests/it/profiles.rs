@@ -1,0 +1,107 @@
+//! Recorded profiles: round trip, gaps, refusals.
+
+use vdnn_graph::op::Conv2d;
+use vdnn_graph::{Graph, InPlace, NodeId, Op, Program};
+use vdnn_schedule::{Choice, FORMAT, Profile, ProfileEntry, kernel_key};
+use vdnn_sim::{CostError, Links, Machine, ProfileCost};
+use vdnn_tensor::{DType, TensorType};
+
+/// conv (x, w) → y, relu → z, flatten → f. The convolution appears twice.
+fn network() -> Program {
+    let mut graph = Graph::new("net");
+    let ty = |dims: [u64; 4]| TensorType::new(dims, DType::F32);
+    let x = graph.input("x", ty([1, 4, 8, 8])).unwrap();
+    let mut last = x;
+    for name in ["conv1", "conv2"] {
+        let w = graph.parameter(&format!("{name}.w"), ty([4, 4, 1, 1])).unwrap();
+        last = graph.push(name, Op::Conv2d(Conv2d::default()), &[last, w]).unwrap()[0];
+    }
+    let z = graph.push("relu", Op::Relu, &[last]).unwrap()[0];
+    graph.push("flatten", Op::Flatten, &[z]).unwrap();
+    Program::linearize(graph, InPlace::Allowed).unwrap()
+}
+
+fn choice(algorithm: &str, workspace: u64, seconds: f64) -> Choice {
+    Choice { algorithm: algorithm.to_string(), workspace, seconds, deterministic: false }
+}
+
+/// A profile that knows the first `n` of the network's nodes; the slower choice stands first.
+fn profile(program: &Program, n: u32) -> Profile {
+    let mut profile = Profile::new("Card 1", "by hand");
+    (profile.d2h, profile.h2d, profile.duplex_each) = (3e9, 2e9, 1e9);
+    for node in (0..n).map(NodeId) {
+        let choices = vec![choice("engine0", 0, 2e-3), choice("engine5", 4096, 1e-3)];
+        profile.record(kernel_key(&program.graph, program.graph.node(node)), choices);
+    }
+    profile
+}
+
+#[test]
+fn measured_choices_come_fastest_first_and_views_need_no_measurement() {
+    let program = network();
+    let cost = ProfileCost::new(profile(&program, 3)).unwrap().for_device("Card 1").unwrap();
+    assert_eq!(cost.profile().kernels.len(), 2, "both convolutions are one kernel");
+    let estimate = cost.kernel_table(&program).unwrap();
+    assert_eq!((estimate.measured, estimate.modelled_nodes()), (3, 0));
+    let measured = [choice("engine5", 4096, 1e-3), choice("engine0", 0, 2e-3)];
+    assert_eq!(estimate.table.of(NodeId(1)), measured);
+    assert_eq!(estimate.table.of(NodeId(3))[0].seconds, 0.0);
+    assert_eq!(cost.links(), Links { d2h: 3e9, h2d: 2e9, duplex_each: 1e9, latency: 0.0 });
+}
+
+#[test]
+fn gaps_are_filled_by_the_fallback_and_named() {
+    let program = network();
+    let titan = Machine::named("titan-x").unwrap();
+    let cost = ProfileCost::new(profile(&program, 1)).unwrap().with_fallback(titan.clone());
+    let estimate = cost.kernel_table(&program).unwrap();
+    assert_eq!(estimate.measured, 2);
+    assert_eq!(estimate.modelled.values().collect::<Vec<_>>(), [&vec![NodeId(2)]]);
+    assert!(estimate.modelled.keys().all(|key| key.contains("relu")));
+    assert_eq!(estimate.table.of(NodeId(2)), titan.choices(&program, NodeId(2)).unwrap());
+    assert_eq!(cost.links().latency, titan.links().latency);
+}
+
+#[test]
+fn without_a_fallback_gaps_are_refused() {
+    let program = network();
+    let error = ProfileCost::new(profile(&program, 0)).unwrap().kernel_table(&program).unwrap_err();
+    let examples = vec!["conv1".to_string(), "relu".to_string()];
+    assert_eq!(error, CostError::NotProfiled { device: "Card 1".to_string(), count: 2, examples });
+}
+
+#[test]
+fn a_profile_survives_its_file() {
+    let program = network();
+    let before = profile(&program, 3);
+    let text = before.to_json();
+    assert_eq!(Profile::parse(&text).unwrap(), before);
+    let other = text.replacen(&format!("\"format\": {FORMAT}"), "\"format\": 99", 1);
+    let error = Profile::parse(&other).unwrap_err().to_string();
+    assert!(error.contains("expected format 1, found 99"), "{error}");
+    let error = Profile::parse(&text.replace("\"d2h\"", "\"down\"")).unwrap_err().to_string();
+    assert!(error.contains("down"), "{error}");
+}
+
+#[test]
+fn profiles_of_other_devices_or_with_senseless_contents_are_refused() {
+    let program = network();
+    let good = profile(&program, 2);
+    let error = ProfileCost::new(good.clone()).unwrap().for_device("Card 2").unwrap_err();
+    let expected = CostError::ProfileDevice { expected: "Card 2".to_string(), found: "Card 1".to_string() };
+    assert_eq!(error, expected);
+
+    let refused = |profile: Profile| ProfileCost::new(profile).unwrap_err().to_string();
+    let format = refused(Profile { format: 7, ..good.clone() });
+    assert_eq!(format, "profile of \"Card 1\": expected format 1, found 7; record it again");
+    assert!(refused(Profile { h2d: 0.0, ..good.clone() }).contains("h2d: expected a positive rate"));
+    let mut twice = good.clone();
+    twice.kernels.push(good.kernels[0].clone());
+    assert!(refused(twice).contains("expected each kernel once"));
+    let mut empty = good.clone();
+    empty.kernels.push(ProfileEntry { key: "k".to_string(), choices: Vec::new() });
+    assert!(refused(empty).contains("at least one choice for kernel k"));
+    let mut negative = good;
+    negative.kernels.push(ProfileEntry { key: "k".to_string(), choices: vec![choice("a", 0, -1.0)] });
+    assert!(refused(negative).contains("a of kernel k, found -1"));
+}

@@ -1,0 +1,149 @@
+//! Runs of schedules small enough to do by hand.
+
+use crate::builder::{Builder, COMPUTE, LINKS, OFFLOAD, PREFETCH};
+use vdnn_schedule::{Direction, Space};
+use vdnn_sim::{Links, SimError, Simulator, Stuck, simulate};
+
+/// (start, end) of each launch and transfer, in issue order, and the length of the iteration.
+fn run(builder: Builder, links: Links) -> (Vec<(f64, f64)>, f64) {
+    let (schedule, table) = builder.build();
+    let timeline = simulate(&schedule, &table, &links).unwrap();
+    let alone = Simulator::new(&schedule, &table, &links).unwrap().seconds().unwrap();
+    assert_eq!(alone, timeline.seconds);
+    (timeline.spans.iter().map(|span| (span.start, span.end)).collect(), timeline.seconds)
+}
+
+#[test]
+fn launches_of_one_stream_follow_each_other() {
+    let (spans, seconds) = run(Builder::new().launch(1.0).launch(0.0).launch(2.5), LINKS);
+    assert_eq!((spans, seconds), (vec![(0.0, 1.0), (1.0, 1.0), (1.0, 3.5)], 3.5));
+}
+
+#[test]
+fn an_empty_schedule_takes_no_time() {
+    assert_eq!(run(Builder::new(), LINKS), (Vec::new(), 0.0));
+}
+
+#[test]
+fn a_copy_hides_behind_a_later_launch() {
+    // n0 makes x; the copy of x (2 s) runs beside n1 (3 s); n2 needs the freed bytes and waits for nothing.
+    let builder = Builder::new()
+        .launch(1.0)
+        .record(COMPUTE, 0)
+        .wait(OFFLOAD, 0)
+        .offload(200)
+        .record(OFFLOAD, 1)
+        .launch(3.0)
+        .wait(COMPUTE, 1)
+        .launch(1.0);
+    assert_eq!(run(builder, LINKS), (vec![(0.0, 1.0), (1.0, 3.0), (1.0, 4.0), (4.0, 5.0)], 5.0));
+}
+
+#[test]
+fn a_join_at_the_end_of_each_layer_stalls_where_the_copy_outlasts_the_kernel() {
+    // Two layers of 1 s, each with a copy of 3 s: joined per layer 3 + 3 s, without the joins the copies queue: 6 s of
+    // copying, but compute is done after 2 s.
+    let layer = |builder: Builder, event: u32| {
+        let builder = builder.offload(300).launch(1.0).record(OFFLOAD, event).wait(COMPUTE, event);
+        builder.record(COMPUTE, event + 1).wait(OFFLOAD, event + 1)
+    };
+    let (spans, seconds) = run(layer(layer(Builder::new(), 0), 2), LINKS);
+    assert_eq!((spans, seconds), (vec![(0.0, 3.0), (0.0, 1.0), (3.0, 6.0), (3.0, 4.0)], 6.0));
+
+    let (spans, seconds) = run(Builder::new().offload(300).launch(1.0).offload(300).launch(1.0), LINKS);
+    assert_eq!((spans, seconds), (vec![(0.0, 3.0), (0.0, 1.0), (3.0, 6.0), (1.0, 2.0)], 6.0));
+}
+
+#[test]
+fn both_directions_at_once_run_at_the_duplex_rate() {
+    // The prefetch starts at 1 s. The offload has moved 100 of 200 bytes by then; the rest at 50/s ends at 3 s. The
+    // prefetch has moved 100 of 300 by then; the rest at 100/s ends at 5 s.
+    let builder = Builder::new().offload(200).launch(1.0).record(COMPUTE, 0).wait(PREFETCH, 0).prefetch(300);
+    assert_eq!(run(builder, LINKS), (vec![(0.0, 3.0), (0.0, 1.0), (1.0, 5.0)], 5.0));
+}
+
+#[test]
+fn a_copy_keeps_its_rate_while_the_other_direction_is_only_in_latency() {
+    // Both start together, but bytes flow only after 1 s; the prefetch's latency starts at 2 s, its bytes at 3 s.
+    let links = Links { latency: 1.0, ..LINKS };
+    let builder = Builder::new().offload(300).launch(2.0).record(COMPUTE, 0).wait(PREFETCH, 0).prefetch(100);
+    // Offload: 1..3 s at 100/s = 200 bytes, then the last 100 at 50/s: done at 5 s. Prefetch: 100 bytes at 50/s: 5 s.
+    assert_eq!(run(builder, links), (vec![(0.0, 5.0), (0.0, 2.0), (2.0, 5.0)], 5.0));
+}
+
+#[test]
+fn copies_of_one_direction_on_two_streams_share_it() {
+    let to_host = |builder: Builder, stream: u32, bytes: u64| {
+        builder.transfer_on(stream, Direction::Offload, Space::Device, Space::Host, bytes)
+    };
+    // 50/s each until the shorter one ends at 2 s; the other has 200 left at 100/s.
+    let builder = to_host(to_host(Builder::new(), OFFLOAD, 100), PREFETCH, 300);
+    assert_eq!(run(builder, LINKS), (vec![(0.0, 2.0), (0.0, 4.0)], 4.0));
+}
+
+#[test]
+fn latency_is_paid_by_each_copy_even_without_bytes() {
+    let links = Links { latency: 0.5, ..LINKS };
+    let (spans, seconds) = run(Builder::new().offload(0).offload(100), links);
+    assert_eq!((spans, seconds), (vec![(0.0, 0.5), (0.5, 2.0)], 2.0));
+}
+
+#[test]
+fn duplex_is_never_faster_than_alone() {
+    let links = Links { duplex_each: 1e9, ..LINKS };
+    let (spans, _) = run(Builder::new().offload(100).prefetch(200), links);
+    assert_eq!(spans, vec![(0.0, 1.0), (0.0, 2.0)]);
+    assert_eq!(links.duplex_seconds(Direction::Offload, 100), links.transfer_seconds(Direction::Offload, 100));
+}
+
+#[test]
+fn a_wait_for_an_event_recorded_later_in_issue_order_still_holds() {
+    let builder = Builder::new().wait(OFFLOAD, 0).offload(100).launch(2.0).record(COMPUTE, 0);
+    assert_eq!(run(builder, LINKS), (vec![(2.0, 3.0), (0.0, 2.0)], 3.0));
+}
+
+#[test]
+fn streams_that_wait_for_each_other_are_named() {
+    let (schedule, table) =
+        Builder::new().launch(1.0).wait(COMPUTE, 0).record(COMPUTE, 1).wait(OFFLOAD, 1).record(OFFLOAD, 0).build();
+    let error = simulate(&schedule, &table, &LINKS).unwrap_err();
+    let stuck = |stream: &str, command, event: &str| Stuck { stream: stream.into(), command, event: event.into() };
+    let expected = vec![stuck("stream 0 (compute)", 1, "e0"), stuck("stream 1 (offload)", 3, "e1")];
+    assert_eq!(error, SimError::Deadlock { seconds: 1.0, stuck: expected });
+    let text = error.to_string();
+    assert!(text.contains("stream 1 (offload) waits at command 3 for \"e1\""), "{text}");
+}
+
+#[test]
+fn an_event_nobody_records_is_a_deadlock() {
+    let (schedule, table) = Builder::new().wait(COMPUTE, 0).launch(1.0).build();
+    assert!(matches!(simulate(&schedule, &table, &LINKS), Err(SimError::Deadlock { seconds: 0.0, .. })));
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_by_name() {
+    let (mut schedule, table) = Builder::new().launch(1.0).build();
+    schedule.algorithms[0] = "winograd".to_string();
+    let error = simulate(&schedule, &table, &LINKS).unwrap_err();
+    assert!(
+        error.to_string().starts_with("no time for n0 with algorithm winograd; the table knows default"),
+        "{error}"
+    );
+
+    let (schedule, table) = Builder::new().launch(f64::NAN).build();
+    assert!(matches!(simulate(&schedule, &table, &LINKS), Err(SimError::BadNumber { .. })));
+
+    let (schedule, table) = Builder::new().launch(1.0).build();
+    let dead = Links { h2d: 0.0, ..LINKS };
+    let error = simulate(&schedule, &table, &dead).unwrap_err();
+    assert_eq!(error.to_string(), "link rate h2d: expected a positive number, found 0");
+
+    let (schedule, table) =
+        Builder::new().transfer_on(OFFLOAD, Direction::Offload, Space::Host, Space::Disk, 1).build();
+    let expected = SimError::NoLink { command: 0, src: Space::Host, dst: Space::Disk };
+    assert_eq!(simulate(&schedule, &table, &LINKS), Err(expected));
+
+    let (schedule, table) = Builder::new().launch_on(7, 1.0).build();
+    let expected = SimError::BadIndex { command: 0, what: "stream", index: 7, count: 3 };
+    assert_eq!(simulate(&schedule, &table, &LINKS), Err(expected));
+}
