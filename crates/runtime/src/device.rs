@@ -96,3 +96,54 @@ pub trait Device {
     /// Times of the last iteration's commands, when timing is on.
     fn timeline(&mut self) -> Option<Timeline>;
 }
+
+/// A device chosen at run time.
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn description(&self) -> Description {
+        (**self).description()
+    }
+
+    fn kernel_table(&mut self, graph: &Graph, request: KernelRequest) -> Result<KernelTable, DeviceError> {
+        (**self).kernel_table(graph, request)
+    }
+
+    fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {
+        (**self).reserve(device, host)
+    }
+
+    fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
+        (**self).prepare(program, schedule)
+    }
+
+    fn begin(&mut self, schedule: PreparedId) -> Result<(), DeviceError> {
+        (**self).begin(schedule)
+    }
+
+    fn issue(&mut self, schedule: PreparedId, command: usize) -> Result<(), DeviceError> {
+        (**self).issue(schedule, command)
+    }
+
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        (**self).finish()
+    }
+
+    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        (**self).write(offset, bytes)
+    }
+
+    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read(offset, bytes)
+    }
+
+    fn measured_peak(&mut self) -> Option<Bytes> {
+        (**self).measured_peak()
+    }
+
+    fn set_timing(&mut self, on: bool) {
+        (**self).set_timing(on);
+    }
+
+    fn timeline(&mut self) -> Option<Timeline> {
+        (**self).timeline()
+    }
+}

@@ -10,7 +10,11 @@ mod arena;
 pub mod cpu;
 mod device;
 mod error;
+mod executor;
+mod null;
 
 pub use arena::{Access, Arena, Borrow, ByteRegion, Opened, Reading, View, ViewMut, Writing};
 pub use device::{Description, Device, KernelRequest, PreparedId};
 pub use error::DeviceError;
+pub use executor::{Executor, ScheduleId};
+pub use null::{Counts, NullDevice};
