@@ -142,15 +142,30 @@ impl<'a> Forest<'a> {
         let op_node = self.graph.node(node);
         for &(input, output) in op_node.op.in_place() {
             let (from, to) = (op_node.inputs[input], op_node.outputs[output]);
-            let view = op_node.op.is_view();
-            let repeated = op_node.inputs.iter().filter(|&&id| id == from).count() > 1;
             let fits = self.graph.value(from).ty.bytes() == self.graph.value(to).ty.bytes();
-            let legal = if view { !self.pinned[from.index()] } else { self.dies_at(from, node) && !repeated };
-            if fits && legal && self.samples(from) == self.samples(to) {
+            if !fits || self.pinned[to.index()] || self.samples(from) != self.samples(to) {
+                continue;
+            }
+            let legal = if op_node.op.is_view() {
+                !self.pinned[from.index()]
+            } else {
+                !self.read_twice(&op_node.inputs, input) && self.dies_at(from, node)
+            };
+            if legal {
                 self.attach(to, from, 0);
                 return;
             }
         }
+    }
+
+    /// True when another operand reads bytes of operand `input`, under the same or another name.
+    fn read_twice(&self, inputs: &[ValueId], input: usize) -> bool {
+        let (root, start) = self.climb(inputs[input]);
+        let end = start + self.row_bytes(inputs[input]);
+        inputs.iter().enumerate().filter(|&(other, _)| other != input).any(|(_, &id)| {
+            let (other_root, other_start) = self.climb(id);
+            other_root == root && other_start < end && start < other_start + self.row_bytes(id)
+        })
     }
 
     /// Places the inputs of a concat inside its output where they are free to move.
@@ -174,7 +189,9 @@ impl<'a> Forest<'a> {
         let op_node = self.graph.node(node);
         let mut offset = 0;
         for &output in &op_node.outputs {
-            self.attach(output, op_node.inputs[0], offset);
+            if !self.pinned[output.index()] {
+                self.attach(output, op_node.inputs[0], offset);
+            }
             offset += self.row_bytes(output);
         }
     }

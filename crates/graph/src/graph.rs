@@ -240,6 +240,20 @@ impl Graph {
         Ok(id)
     }
 
+    /// The newest version of the persistent that starts as `initial`: what a second use of a module must read.
+    pub fn latest(&self, initial: ValueId) -> ValueId {
+        self.persistent_index(initial).map_or(initial, |index| self.persistents[index].last)
+    }
+
+    /// Makes a computed value one that the host reads after the iteration.
+    pub fn read_back(&mut self, id: ValueId) {
+        let value = &mut self.values[id.index()];
+        if value.producer.is_some() && value.role != Role::Metric {
+            value.role = Role::Metric;
+            self.metrics.push(id);
+        }
+    }
+
     /// Starts a layer: nodes pushed from now on in the forward phase belong to it.
     pub fn begin_layer(&mut self, name: impl Into<String>) -> LayerId {
         self.layers.push(Layer { name: name.into() });
@@ -325,11 +339,25 @@ impl Graph {
     fn advance_persistent(&mut self, from: ValueId, to: ValueId) {
         let role = self.value(from).role;
         self.values[to.index()].role = role;
-        for persistent in &mut self.persistents {
-            if persistent.last == from {
-                persistent.last = to;
-            }
+        if let Some(index) = self.persistent_index(self.first_version(from)) {
+            self.persistents[index].last = to;
         }
+    }
+
+    /// The value at the start of the iteration of which `value` is an updated version.
+    fn first_version(&self, mut value: ValueId) -> ValueId {
+        while let Some(producer) = self.value(value).producer {
+            let node = self.node(producer);
+            let update = node.op.updates().iter().find(|(_, output)| node.outputs[*output] == value);
+            let Some(&(input, _)) = update else { break };
+            value = node.inputs[input];
+        }
+        value
+    }
+
+    /// Persistents stand in the order of their initial values' ids.
+    fn persistent_index(&self, initial: ValueId) -> Option<usize> {
+        self.persistents.binary_search_by_key(&initial, |persistent| persistent.initial).ok()
     }
 
     fn add_value(

@@ -1,0 +1,10 @@
+//! Adaptive average pooling: reads nothing but dY.
+
+use super::Context;
+use crate::AutogradError;
+use vdnn_graph::{Op, op};
+
+pub(super) fn rule(ctx: &mut Context<'_>) -> Result<(), AutogradError> {
+    let (input, dy) = (ctx.height_width(0), ctx.dy());
+    ctx.gradient(0, "data_grad", Op::AdaptiveAvgPool2dGrad(op::AdaptiveAvgPool2dGrad { input }), &[dy])
+}

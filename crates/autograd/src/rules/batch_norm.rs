@@ -1,0 +1,33 @@
+//! Batch normalisation: reads X, the batch's mean and variance, and gamma.
+
+use super::Context;
+use crate::AutogradError;
+use vdnn_graph::{Op, op};
+
+const X: usize = 0;
+const MEAN: usize = 1;
+const VARIANCE: usize = 2;
+const GAMMA: usize = 3;
+const BETA: usize = 4;
+
+/// One node makes dX, dgamma and dbeta; its dX includes the way through the statistics.
+pub(super) fn rule(ctx: &mut Context<'_>, norm: op::BatchNorm) -> Result<(), AutogradError> {
+    if !statistics_of_x(ctx) {
+        return Err(ctx.refuse(
+            "its statistics are not those of its input's batch; build the network in training mode to differentiate it",
+        ));
+    }
+    let reads = [ctx.x(X), ctx.dy(), ctx.x(MEAN), ctx.x(VARIANCE), ctx.x(GAMMA)];
+    let gradients = ctx.push("data_grad", Op::BatchNormGrad(norm), &reads)?;
+    for (operand, gradient) in [X, GAMMA, BETA].into_iter().zip(gradients) {
+        ctx.give(operand, gradient)?;
+    }
+    Ok(())
+}
+
+fn statistics_of_x(ctx: &Context<'_>) -> bool {
+    let graph = ctx.tape.graph();
+    let producer = graph.value(ctx.x(MEAN)).producer;
+    let stats = producer.map(|id| graph.node(id)).filter(|node| node.op == Op::BatchNormStats);
+    stats.is_some_and(|node| node.inputs == [ctx.x(X)] && node.outputs == [ctx.x(MEAN), ctx.x(VARIANCE)])
+}

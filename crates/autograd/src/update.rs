@@ -1,0 +1,117 @@
+//! Optimizer nodes: when a parameter is updated, and with which buffers.
+
+use crate::tape::Tape;
+use crate::{AutogradError, Optimizer, Options, UpdateAt};
+use vdnn_graph::{Graph, LayerId, NodeId, Op, Phase, Role, ValueId, op};
+use vdnn_tensor::{DType, TensorType};
+
+/// Follows the walk and pushes an update once a parameter's last use has been differentiated.
+pub(crate) struct Updates {
+    optimizer: Optimizer,
+    update_at: UpdateAt,
+    decay_vectors: bool,
+    /// Forward nodes that read a parameter and that the walk has yet to reach.
+    pending: Vec<u32>,
+    postponed: Vec<(ValueId, LayerId)>,
+    scalars: Option<Scalars>,
+}
+
+#[derive(Clone, Copy)]
+struct Scalars {
+    learning_rate: ValueId,
+    iteration: ValueId,
+}
+
+impl Updates {
+    pub(crate) fn new(graph: &Graph, options: &Options) -> Self {
+        let mut pending = vec![0; graph.values().len()];
+        for id in graph.node_ids() {
+            for parameter in parameters_of(graph, id) {
+                pending[parameter.index()] += 1;
+            }
+        }
+        Updates {
+            optimizer: options.optimizer,
+            update_at: options.update_at,
+            decay_vectors: options.decay_vectors,
+            pending,
+            postponed: Vec::new(),
+            scalars: None,
+        }
+    }
+
+    /// The walk has left `node`. Its backward nodes stand, so a parameter whose first use it was is complete.
+    pub(crate) fn after(&mut self, tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> {
+        let layer = tape.graph().node(node).layer;
+        for parameter in parameters_of(tape.graph(), node) {
+            self.pending[parameter.index()] -= 1;
+            if self.pending[parameter.index()] > 0 || tape.finish(parameter)?.is_none() {
+                continue;
+            }
+            match self.update_at {
+                UpdateAt::Layer => self.push(tape, parameter, layer)?,
+                UpdateAt::End => self.postponed.push((parameter, layer)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn at_end(&mut self, tape: &mut Tape) -> Result<(), AutogradError> {
+        for (parameter, layer) in std::mem::take(&mut self.postponed) {
+            self.push(tape, parameter, layer)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, tape: &mut Tape, parameter: ValueId, layer: LayerId) -> Result<(), AutogradError> {
+        let Some(gradient) = tape.gradient(parameter) else { return Ok(()) };
+        let value = tape.graph().value(parameter);
+        let (name, ty) = (value.name.clone(), value.ty.clone());
+        let decays = self.decay_vectors || ty.shape.rank() > 1;
+        let (op, states): (Op, &[&str]) = match self.optimizer {
+            Optimizer::None => return Ok(()),
+            Optimizer::Sgd(sgd) => {
+                let weight_decay = if decays { sgd.weight_decay } else { 0.0 };
+                let states: &[&str] = if sgd.has_momentum() { &["momentum"] } else { &[] };
+                (Op::Sgd(op::Sgd { weight_decay, ..sgd }), states)
+            }
+            Optimizer::Adam(adam) => {
+                let weight_decay = if decays { adam.weight_decay } else { 0.0 };
+                (Op::Adam(op::Adam { weight_decay, ..adam }), &["exp_avg", "exp_avg_sq"])
+            }
+        };
+        let scalars = self.scalars(tape, ty.dtype)?;
+        let mut inputs = vec![parameter, gradient];
+        for state in states {
+            inputs.push(tape.graph_mut().state(&format!("{name}.{state}"), ty.clone())?);
+        }
+        inputs.extend([scalars.learning_rate, scalars.iteration]);
+        tape.graph_mut().push_at(&format!("{name}.update"), op, &inputs, Phase::Update, layer)?;
+        Ok(())
+    }
+
+    /// The learning rate and the iteration counter: the graph's own inputs, or new ones.
+    fn scalars(&mut self, tape: &mut Tape, dtype: DType) -> Result<Scalars, AutogradError> {
+        if let Some(scalars) = self.scalars {
+            return Ok(scalars);
+        }
+        let mut input = |name: &str, dtype| match tape.graph().find_value(name) {
+            Some(id) => Ok(id),
+            None => tape.graph_mut().input(name, TensorType::new([1], dtype)),
+        };
+        let learning_rate = input("learning_rate", dtype)?;
+        let iteration = input("iteration", DType::U64)?;
+        Ok(*self.scalars.insert(Scalars { learning_rate, iteration }))
+    }
+}
+
+/// The parameters a node reads, each once.
+fn parameters_of(graph: &Graph, node: NodeId) -> Vec<ValueId> {
+    let mut parameters: Vec<ValueId> = Vec::new();
+    for &input in &graph.node(node).inputs {
+        if graph.value(input).role == Role::Parameter && !parameters.contains(&input) {
+            parameters.push(input);
+        }
+    }
+    parameters
+}
