@@ -1,0 +1,19 @@
+//! The gradient of a bias: the sum of dY over everything but the channels, in `f64`, samples in order.
+
+use super::launch::Launch;
+use super::real::Real;
+use super::reduce;
+use crate::DeviceError;
+use rayon::prelude::*;
+
+/// (dY) → dbias.
+pub(super) fn grad<T: Real>(mut launch: Launch<'_>) -> Result<(), DeviceError> {
+    let dy = launch.input::<T>(0)?;
+    let (n, c) = (launch.samples(), launch.input_types[0].shape.dim(1) as usize);
+    let dbias = launch.output::<T>(0)?;
+    dbias.into_parts(c).into_par_iter().enumerate().with_min_len(16).for_each(|(channel, dbias)| {
+        let total: f64 = (0..n).map(|sample| reduce::sum(dy.part(sample * c + channel, n * c))).sum();
+        dbias[0] = T::of(total);
+    });
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! The algorithms the CPU offers for a node, with workspace and estimated time.
+//!
+//! The estimate is a simple model, good enough to rank and to plan by until something measures: the larger of
+//! multiply-adds over an arithmetic rate and bytes over a memory rate, plus a constant. The constants are those of two
+//! cores of a current server; a profile replaces them.
+
+use super::launch::supported;
+use super::{conv2d, linear, local_response_norm};
+use crate::DeviceError;
+use vdnn_graph::{Graph, Node, Op};
+use vdnn_schedule::Choice;
+use vdnn_tensor::{Bytes, TensorType};
+
+/// The name of the algorithm of ops that have only one.
+pub const LOOP: &str = "loop";
+
+/// FLOP a second of a matrix product, both cores.
+const PRODUCT_RATE: f64 = 180e9;
+/// Bytes a second of a pass over memory.
+const MEMORY_RATE: f64 = 15e9;
+/// Seconds to start a kernel.
+const START: f64 = 5e-6;
+
+/// One algorithm before its time is estimated.
+pub(super) struct Algorithm {
+    pub name: &'static str,
+    pub workspace: Bytes,
+    /// Multiply-adds relative to the direct algorithm's (Winograd's are fewer).
+    pub work: f64,
+    /// Share of the product rate reached.
+    pub efficiency: f64,
+    /// Passes over the operands' bytes.
+    pub passes: f64,
+}
+
+/// Every algorithm of a node, fastest first by the estimate; all are deterministic.
+///
+/// # Errors
+/// [`DeviceError::Unsupported`] for dtypes other than f32 and f64 and for layouts other than NCHW.
+pub fn choices(graph: &Graph, node: &Node) -> Result<Vec<Choice>, DeviceError> {
+    let types = |ids: &[vdnn_graph::ValueId]| ids.iter().map(|&id| graph.value(id).ty.clone()).collect::<Vec<_>>();
+    choices_of(&node.op, &types(&node.inputs), &types(&node.outputs))
+}
+
+/// [`choices`] from the operand types alone.
+///
+/// # Errors
+/// As [`choices`].
+pub fn choices_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Result<Vec<Choice>, DeviceError> {
+    supported(op, inputs, outputs)?;
+    let algorithms = match op {
+        Op::Conv2d(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => conv2d::algorithms(op, inputs, outputs),
+        Op::Linear | Op::LinearDataGrad | Op::LinearWeightGrad => linear::algorithms(),
+        Op::LocalResponseNormGrad(_) => local_response_norm::algorithms(outputs),
+        _ => vec![Algorithm { name: LOOP, workspace: 0, work: 1.0, efficiency: 1.0, passes: 1.0 }],
+    };
+    let (ins, outs): (Vec<&TensorType>, Vec<&TensorType>) = (inputs.iter().collect(), outputs.iter().collect());
+    let flop = 2.0 * op.multiply_adds(&ins, &outs);
+    let operand_bytes: f64 = inputs.iter().chain(outputs).map(|ty| ty.bytes() as f64).sum();
+    let mut choices: Vec<Choice> = algorithms.iter().map(|a| estimate(a, flop, operand_bytes)).collect();
+    choices.sort_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.workspace.cmp(&b.workspace)));
+    Ok(choices)
+}
+
+fn estimate(algorithm: &Algorithm, flop: f64, operand_bytes: f64) -> Choice {
+    let arithmetic = flop * algorithm.work / (PRODUCT_RATE * algorithm.efficiency);
+    let seconds = START + arithmetic.max(operand_bytes * algorithm.passes / MEMORY_RATE);
+    Choice { algorithm: algorithm.name.to_string(), workspace: algorithm.workspace, seconds, deterministic: true }
+}

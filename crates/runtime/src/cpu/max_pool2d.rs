@@ -1,0 +1,89 @@
+//! Max pooling: padding counts as −∞, the first maximum of a window gets its gradient, overlapping windows add up.
+//!
+//! A not-a-number is larger than any number, as in PyTorch.
+
+use super::launch::Launch;
+use super::real::Real;
+use crate::DeviceError;
+use rayon::prelude::*;
+use std::ops::Range;
+use vdnn_graph::op::{MaxPool2d, Window};
+
+/// (X) → Y.
+pub(super) fn forward<T: Real>(op: &MaxPool2d, mut launch: Launch<'_>) -> Result<(), DeviceError> {
+    let x = launch.input::<T>(0)?;
+    let [n, c, h, w] = launch.input_dims(0);
+    let [.., oh, ow] = launch.output_dims(0);
+    let y = launch.output::<T>(0)?;
+    y.into_parts(n).into_par_iter().enumerate().for_each(|(sample, y)| {
+        for (channel, y) in y.chunks_exact_mut((oh * ow).max(1)).enumerate() {
+            let x = x.part(sample * c + channel, n * c);
+            for (i, y) in y.chunks_exact_mut(ow).enumerate() {
+                let rows = taps(&op.window, 0, i, h);
+                for (j, y) in y.iter_mut().enumerate() {
+                    let at = largest(x, w, rows.clone(), taps(&op.window, 1, j, w), op.window.dilation);
+                    *y = at.map_or(T::LOWEST, |at| x[at]);
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// (X, Y, dY) → dX. The place of the maximum is found again in X.
+pub(super) fn grad<T: Real>(op: &MaxPool2d, mut launch: Launch<'_>) -> Result<(), DeviceError> {
+    let (x, dy) = (launch.input::<T>(0)?, launch.input::<T>(2)?);
+    let [n, c, h, w] = launch.input_dims(0);
+    let [.., oh, ow] = launch.input_dims(1);
+    let dx = launch.output::<T>(0)?;
+    dx.into_parts(n).into_par_iter().enumerate().for_each(|(sample, dx)| {
+        dx.fill(T::ZERO);
+        for (channel, dx) in dx.chunks_exact_mut((h * w).max(1)).enumerate() {
+            let (x, dy) = (x.part(sample * c + channel, n * c), dy.part(sample * c + channel, n * c));
+            for (i, dy) in dy.chunks_exact(ow).enumerate().take(oh) {
+                let rows = taps(&op.window, 0, i, h);
+                for (j, dy) in dy.iter().enumerate() {
+                    let at = largest(x, w, rows.clone(), taps(&op.window, 1, j, w), op.window.dilation);
+                    if let Some(at) = at {
+                        dx[at] += *dy;
+                    }
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The first and one past the last pixel of a window along an axis, without padding; steps of the dilation between.
+fn taps(window: &Window, axis: usize, index: usize, size: usize) -> Range<usize> {
+    let [kernel, stride, padding, dilation] =
+        [window.kernel, window.stride, window.padding, window.dilation].map(|pair| pair[axis] as usize);
+    let start = index * stride;
+    let skipped = padding.saturating_sub(start).div_ceil(dilation);
+    let end = (start + (kernel - 1) * dilation + 1).saturating_sub(padding).min(size);
+    start + skipped * dilation - padding..end
+}
+
+/// Index of the first largest pixel of a window; `None` when dilation steps over the whole image.
+fn largest<T: Real>(
+    x: &[T],
+    width: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    dilation: [u64; 2],
+) -> Option<usize> {
+    if rows.is_empty() || columns.is_empty() {
+        return None;
+    }
+    let mut at = rows.start * width + columns.start;
+    let mut best = x[at];
+    for row in rows.step_by(dilation[0] as usize) {
+        for column in columns.clone().step_by(dilation[1] as usize) {
+            let value = x[row * width + column];
+            if value > best || (value.is_nan() && !best.is_nan()) {
+                (at, best) = (row * width + column, value);
+            }
+        }
+    }
+    Some(at)
+}
