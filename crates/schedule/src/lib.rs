@@ -12,4 +12,4 @@ pub use schedule::{
     Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home,
     Region, Schedule, Space, StreamId, StreamRole,
 };
-pub use timeline::{Span, Timeline};
+pub use timeline::{Span, StreamDiff, Timeline, TimelineDiff};
