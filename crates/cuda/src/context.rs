@@ -230,7 +230,13 @@ impl Stream {
         // SAFETY: writes one handle, null when the capture was invalidated.
         let ended =
             driver.check("cuStreamEndCapture", unsafe { (driver.functions.capture_end)(self.queue.raw, &mut graph) });
-        queued.and(ended)?;
+        if let Err(error) = queued.and(ended) {
+            if !graph.is_null() {
+                // SAFETY: what was recorded before the failure is of no use.
+                unsafe { (driver.functions.graph_destroy)(graph) };
+            }
+            return Err(error);
+        }
         // SAFETY: the graph is valid and no longer needed once instantiated.
         let made = unsafe {
             let made = (driver.functions.graph_instantiate)(&mut raw, graph, 0);

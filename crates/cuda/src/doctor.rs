@@ -136,7 +136,8 @@ fn library_check(name: &str, facts: Result<Facts, CudaError>) -> Found {
         if let Err(error) = check_driver(driver.version, name, facts.cuda) {
             report.status = Status::Missing;
             report.advice = error.to_string();
-        } else if facts.cuda > driver.version {
+        } else if facts.cuda > driver.version && name == "NVRTC" {
+            // cuDNN and cuBLAS are made to run on every driver of their major version.
             report.status = Status::Warn;
             let (theirs, ours) = (cuda_version_text(facts.cuda), cuda_version_text(driver.version));
             report.advice = format!(

@@ -1,0 +1,168 @@
+// Batch normalisation of x [N, C, hw]: statistics, normalisation, gradient, running statistics.
+//
+// Both reductions read their maps once. Sums of squares are exact products in double, so the variance of a channel far
+// from zero keeps its digits.
+
+DEVICE void store_statistics(double sum, double squares, u64 count, u32 c, float* mean, float* variance) {
+  double m = count ? sum / count : 0, v = count ? squares / count - m * m : 0;
+  mean[c] = (float)m;
+  variance[c] = (float)(v > 0 || v != v ? v : 0);
+}
+
+template <int V>
+DEVICE void stats(const scalar* x, u64 stride, u32 channels, u32 packs, u64 total, u32 splits, double* partial, float* mean,
+                  float* variance) {
+  Stretch part(channels, splits, total);
+  const scalar* const in[1] = {x + (u64)part.c * packs * V};
+  const u64 strides[1] = {stride};
+  double sum[2] = {0, 0};
+  sum_channel<V>(in, strides, packs, part.begin, part.end, [](const float (&v)[1], double (&s)[2]) {
+    double d = v[0];
+    s[0] += d;
+    s[1] = fma(d, d, s[1]);
+  }, sum);
+  block_sum(sum);
+  if (threadIdx.x == 0) {
+    if (splits == 1) {
+      store_statistics(sum[0], sum[1], total * V, part.c, mean, variance);
+    } else {
+      double* to = partial + ((u64)part.c * splits + part.s) * 2;
+      to[0] = sum[0];
+      to[1] = sum[1];
+    }
+  }
+}
+
+KERNEL batch_norm_stats_v4(const scalar* x, u64 stride, u32 channels, u32 packs, u64 total, u32 splits, double* partial,
+                           float* mean, float* variance) {
+  stats<4>(x, stride, channels, packs, total, splits, partial, mean, variance);
+}
+KERNEL batch_norm_stats_v1(const scalar* x, u64 stride, u32 channels, u32 packs, u64 total, u32 splits, double* partial,
+                           float* mean, float* variance) {
+  stats<1>(x, stride, channels, packs, total, splits, partial, mean, variance);
+}
+
+// One warp a channel.
+KERNEL batch_norm_stats_finish(const double* partial, u32 channels, u32 splits, u64 count, float* mean, float* variance) {
+  u32 c = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+  if (c >= channels) return;
+  double sum[2];
+  sum_partials(partial, c, splits, sum);
+  if (threadIdx.x % 32 == 0) store_statistics(sum[0], sum[1], count, c, mean, variance);
+}
+
+// y = (x − mean) · scale + beta, scale = gamma / √(variance + eps).
+struct Normalise {
+  float mean, scale, beta;
+  DEVICE float operator()(const float (&x)[1]) const { return fmaf(x[0] - mean, scale, beta); }
+};
+
+template <int V>
+DEVICE void normalise(const scalar* x, u64 x_stride, const float* mean, const float* variance, const float* gamma,
+                      const float* beta, scalar* y, u64 y_stride, u32 len, u32 hw, u64 magic, u32 tiles, float eps) {
+  Tile t = tile_of<V>(tiles);
+  const scalar* const in[1] = {x + t.row * x_stride};
+  map_channels<V>(in, y + t.row * y_stride, t.start, len, hw, magic, [=](u32 c) {
+    return Normalise{mean[c], gamma[c] / sqrtf(variance[c] + eps), beta[c]};
+  });
+}
+
+KERNEL batch_norm_v4(const scalar* x, u64 xs, const float* mean, const float* variance, const float* gamma,
+                     const float* beta, scalar* y, u64 ys, u32 len, u32 hw, u64 magic, u32 tiles, float eps) {
+  normalise<4>(x, xs, mean, variance, gamma, beta, y, ys, len, hw, magic, tiles, eps);
+}
+KERNEL batch_norm_v1(const scalar* x, u64 xs, const float* mean, const float* variance, const float* gamma,
+                     const float* beta, scalar* y, u64 ys, u32 len, u32 hw, u64 magic, u32 tiles, float eps) {
+  normalise<1>(x, xs, mean, variance, gamma, beta, y, ys, len, hw, magic, tiles, eps);
+}
+
+// dbeta = Σ dy; dgamma = Σ dy · (x − mean) / √(variance + eps).
+DEVICE void store_sums(double dy, double dot, double variance, float eps, u32 c, float* dgamma, float* dbeta) {
+  dgamma[c] = (float)(dot / sqrt(variance + eps));
+  dbeta[c] = (float)dy;
+}
+
+template <int V>
+DEVICE void grad_sums(const scalar* x, u64 x_stride, const scalar* dy, u64 dy_stride, const float* mean,
+                      const float* variance, u32 channels, u32 packs, u64 total, u32 splits, double* partial, float* dgamma,
+                      float* dbeta, float eps) {
+  Stretch part(channels, splits, total);
+  u64 channel = (u64)part.c * packs * V;
+  const scalar* const in[2] = {x + channel, dy + channel};
+  const u64 strides[2] = {x_stride, dy_stride};
+  double sum[2] = {0, 0}, m = mean[part.c];
+  sum_channel<V>(in, strides, packs, part.begin, part.end, [=](const float (&v)[2], double (&s)[2]) {
+    double d = v[1];
+    s[0] += d;
+    s[1] = fma(d, v[0] - m, s[1]);
+  }, sum);
+  block_sum(sum);
+  if (threadIdx.x == 0) {
+    if (splits == 1) {
+      store_sums(sum[0], sum[1], variance[part.c], eps, part.c, dgamma, dbeta);
+    } else {
+      double* to = partial + ((u64)part.c * splits + part.s) * 2;
+      to[0] = sum[0];
+      to[1] = sum[1];
+    }
+  }
+}
+
+KERNEL batch_norm_grad_sums_v4(const scalar* x, u64 xs, const scalar* dy, u64 dys, const float* mean, const float* variance,
+                               u32 channels, u32 packs, u64 total, u32 splits, double* partial, float* dgamma, float* dbeta,
+                               float eps) {
+  grad_sums<4>(x, xs, dy, dys, mean, variance, channels, packs, total, splits, partial, dgamma, dbeta, eps);
+}
+KERNEL batch_norm_grad_sums_v1(const scalar* x, u64 xs, const scalar* dy, u64 dys, const float* mean, const float* variance,
+                               u32 channels, u32 packs, u64 total, u32 splits, double* partial, float* dgamma, float* dbeta,
+                               float eps) {
+  grad_sums<1>(x, xs, dy, dys, mean, variance, channels, packs, total, splits, partial, dgamma, dbeta, eps);
+}
+
+// One warp a channel.
+KERNEL batch_norm_grad_finish(const double* partial, u32 channels, u32 splits, const float* variance, float* dgamma,
+                              float* dbeta, float eps) {
+  u32 c = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+  if (c >= channels) return;
+  double sum[2];
+  sum_partials(partial, c, splits, sum);
+  if (threadIdx.x % 32 == 0) store_sums(sum[0], sum[1], variance[c], eps, c, dgamma, dbeta);
+}
+
+// dx = gamma / σ · (dy − dbeta / M − (x − mean) / σ · dgamma / M), M the elements of a channel.
+struct NormaliseGrad {
+  float mean, scale, shift, slope;
+  DEVICE float operator()(const float (&v)[2]) const { return scale * (v[1] - fmaf(v[0] - mean, slope, shift)); }
+};
+
+template <int V>
+DEVICE void grad_apply(const scalar* x, u64 x_stride, const scalar* dy, u64 dy_stride, const float* mean,
+                       const float* variance, const float* gamma, const float* dgamma, const float* dbeta, scalar* dx,
+                       u64 dx_stride, u32 len, u32 hw, u64 magic, u32 tiles, float eps, float inverse_count) {
+  Tile t = tile_of<V>(tiles);
+  const scalar* const in[2] = {x + t.row * x_stride, dy + t.row * dy_stride};
+  map_channels<V>(in, dx + t.row * dx_stride, t.start, len, hw, magic, [=](u32 c) {
+    float inverse = 1.f / sqrtf(variance[c] + eps);
+    return NormaliseGrad{mean[c], gamma[c] * inverse, dbeta[c] * inverse_count, dgamma[c] * inverse * inverse_count};
+  });
+}
+
+KERNEL batch_norm_grad_v4(const scalar* x, u64 xs, const scalar* dy, u64 dys, const float* mean, const float* variance,
+                          const float* gamma, const float* dgamma, const float* dbeta, scalar* dx, u64 dxs, u32 len, u32 hw,
+                          u64 magic, u32 tiles, float eps, float inverse_count) {
+  grad_apply<4>(x, xs, dy, dys, mean, variance, gamma, dgamma, dbeta, dx, dxs, len, hw, magic, tiles, eps, inverse_count);
+}
+KERNEL batch_norm_grad_v1(const scalar* x, u64 xs, const scalar* dy, u64 dys, const float* mean, const float* variance,
+                          const float* gamma, const float* dgamma, const float* dbeta, scalar* dx, u64 dxs, u32 len, u32 hw,
+                          u64 magic, u32 tiles, float eps, float inverse_count) {
+  grad_apply<1>(x, xs, dy, dys, mean, variance, gamma, dgamma, dbeta, dx, dxs, len, hw, magic, tiles, eps, inverse_count);
+}
+
+// running ← (1 − momentum) · running + momentum · batch; unbias = count / (count − 1) for the variance.
+KERNEL batch_norm_update(const float* mean, const float* variance, const float* running_mean, const float* running_variance,
+                         float* new_mean, float* new_variance, u32 channels, float keep, float momentum, float unbias) {
+  u32 c = blockIdx.x * THREADS + threadIdx.x;
+  if (c >= channels) return;
+  new_mean[c] = fmaf(momentum, mean[c], keep * running_mean[c]);
+  new_variance[c] = fmaf(momentum, variance[c] * unbias, keep * running_variance[c]);
+}

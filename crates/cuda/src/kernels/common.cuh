@@ -1,0 +1,276 @@
+// Shared by all kernels, prepended to each source. Includes nothing, so that NVRTC needs no toolkit.
+//
+// Conventions. An operand is an address and a distance between samples in elements, because a value may be a slice of a
+// concat. Kernels named *_v4 read and write packs of four elements and need 16-byte alignment of every row; *_v1 need
+// only the element's own. Sums run in a fixed order and end in double, so bits never vary between runs.
+// Offsets are 64-bit; positions inside one sample fit 31 bits (the launch side refuses larger samples).
+
+typedef unsigned int u32;
+typedef int i32;
+typedef unsigned long long u64;
+
+// The element type of feature maps; statistics and parameters are float, sums double.
+typedef float scalar;
+
+#define THREADS 256
+#define DEVICE __device__ __forceinline__
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+
+// V elements moved by one access.
+template <int V> struct alignas(V * sizeof(scalar)) Pack { scalar lane[V]; };
+
+// Packs a thread keeps in flight.
+template <int V> struct Unroll { enum { count = V == 1 ? 8 : 4 }; };
+
+template <int V> DEVICE Pack<V> load(const scalar* at) { return *(const Pack<V>*)at; }
+template <int V> DEVICE void store(scalar* at, const Pack<V>& pack) { *(Pack<V>*)at = pack; }
+
+// n / d for n < 2^31, where magic was made from d on the host: a multiplier below, a shift above.
+DEVICE u32 divide(u32 n, u64 magic) { return (__umulhi(n, (u32)magic) + n) >> (u32)(magic >> 32); }
+
+// ---- element by element -------------------------------------------------------------------------------------------
+
+// A block's stretch of one row: the row, and where in it this thread's first pack starts.
+struct Tile { u64 row, start; };
+
+template <int V> DEVICE Tile tile_of(u32 tiles_per_row) {
+  u32 row = blockIdx.x / tiles_per_row, tile = blockIdx.x - row * tiles_per_row;
+  return {row, (u64)tile * (THREADS * V * Unroll<V>::count) + threadIdx.x * V};
+}
+
+// out = f(in) for N inputs and M outputs. All of a thread's loads precede its stores and nobody else touches its
+// elements, so any output may lie over any input. f(const float (&x)[N], float (&y)[M]).
+template <int V, int N, int M, class F>
+DEVICE void map_tile(const scalar* const (&in)[N], scalar* const (&out)[M], u64 start, u64 len, F f) {
+  Pack<V> a[Unroll<V>::count][N];
+#pragma unroll
+  for (int u = 0; u < Unroll<V>::count; u++) {
+    u64 i = start + u * (THREADS * V);
+    if (i + V <= len) {
+#pragma unroll
+      for (int n = 0; n < N; n++) a[u][n] = load<V>(in[n] + i);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < Unroll<V>::count; u++) {
+    u64 i = start + u * (THREADS * V);
+    if (i + V <= len) {
+      Pack<V> b[M];
+#pragma unroll
+      for (int l = 0; l < V; l++) {
+        float x[N], y[M];
+#pragma unroll
+        for (int n = 0; n < N; n++) x[n] = a[u][n].lane[l];
+        f(x, y);
+#pragma unroll
+        for (int m = 0; m < M; m++) b[m].lane[l] = y[m];
+      }
+#pragma unroll
+      for (int m = 0; m < M; m++) store<V>(out[m] + i, b[m]);
+    } else {
+      for (; i < len; i++) {
+        float x[N], y[M];
+#pragma unroll
+        for (int n = 0; n < N; n++) x[n] = in[n][i];
+        f(x, y);
+#pragma unroll
+        for (int m = 0; m < M; m++) out[m][i] = y[m];
+      }
+    }
+  }
+}
+
+// A position in a sample [C, hw] and the constants of its channel; moves on one element at a time.
+template <class K, class Make> struct Channel {
+  u32 c, rest, hw;
+  K k;
+  DEVICE Channel(u32 i, u32 hw, u64 magic, Make& make) : c(divide(i, magic)), rest(i - c * hw), hw(hw), k(make(c)) {}
+  DEVICE void next(Make& make, bool more) {
+    if (++rest == hw && more) { rest = 0; k = make(++c); }
+  }
+};
+
+// y = k(x) where k = make(channel) holds a channel's constants. In place as map_tile. One sample is [C, hw].
+template <int V, int N, class Make>
+DEVICE void map_channels(const scalar* const (&in)[N], scalar* out, u64 start, u32 len, u32 hw, u64 magic, Make make) {
+  typedef decltype(make(0u)) K;
+  Pack<V> a[Unroll<V>::count][N];
+#pragma unroll
+  for (int u = 0; u < Unroll<V>::count; u++) {
+    u64 i = start + u * (THREADS * V);
+    if (i + V <= len) {
+#pragma unroll
+      for (int n = 0; n < N; n++) a[u][n] = load<V>(in[n] + i);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < Unroll<V>::count; u++) {
+    u64 i = start + u * (THREADS * V);
+    if (i >= len) break;
+    Channel<K, Make> at((u32)i, hw, magic, make);
+    if (i + V <= len) {
+      Pack<V> b;
+#pragma unroll
+      for (int l = 0; l < V; l++) {
+        float x[N];
+#pragma unroll
+        for (int n = 0; n < N; n++) x[n] = a[u][n].lane[l];
+        b.lane[l] = at.k(x);
+        at.next(make, l + 1 < V);
+      }
+      store<V>(out + i, b);
+    } else {
+      for (; i < len; i++) {
+        float x[N];
+#pragma unroll
+        for (int n = 0; n < N; n++) x[n] = in[n][i];
+        out[i] = at.k(x);
+        at.next(make, i + 1 < len);
+      }
+    }
+  }
+}
+
+// ---- sums ---------------------------------------------------------------------------------------------------------
+
+// The sum over a warp, in every lane; the order is that of a butterfly.
+template <class T> DEVICE T warp_sum(T v) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) v += __shfl_xor_sync(0xffffffffu, v, offset);
+  return v;
+}
+
+// The sums over a block, in thread 0.
+template <int M> DEVICE void block_sum(double (&v)[M]) {
+  __shared__ double warps[M][THREADS / 32];
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+    v[m] = warp_sum(v[m]);
+    if (threadIdx.x % 32 == 0) warps[m][threadIdx.x / 32] = v[m];
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      v[m] = warps[m][0];
+      for (int w = 1; w < THREADS / 32; w++) v[m] += warps[m][w];
+    }
+  }
+}
+
+// One channel of N images, cut into packs: pack i of sample n is at n · stride + i · V. Walks by THREADS packs.
+struct Walk {
+  u64 j, n;
+  u32 i, packs, step_n, step_i;
+  DEVICE Walk(u64 j, u32 packs)
+      : j(j), n(j / packs), i((u32)(j - n * packs)), packs(packs), step_n(THREADS / packs), step_i(THREADS % packs) {}
+  DEVICE void next() {
+    j += THREADS;
+    n += step_n;
+    i += step_i;
+    if (i >= packs) { i -= packs; n++; }
+  }
+};
+
+// Adds f(x, sum) over packs begin..end of a channel; in[k] points at the channel in sample 0.
+template <int V, int N, int M, class F>
+DEVICE void sum_channel(const scalar* const (&in)[N], const u64 (&stride)[N], u32 packs, u64 begin, u64 end, F f,
+                        double (&sum)[M]) {
+  Walk at(begin + threadIdx.x, packs);
+  while (at.j < end) {
+    Pack<V> a[Unroll<V>::count][N];
+    int taken = 0;
+#pragma unroll
+    for (int u = 0; u < Unroll<V>::count; u++) {
+      if (at.j < end) {
+#pragma unroll
+        for (int n = 0; n < N; n++) a[u][n] = load<V>(in[n] + at.n * stride[n] + at.i * V);
+        taken = u + 1;
+      }
+      at.next();
+    }
+#pragma unroll
+    for (int u = 0; u < Unroll<V>::count; u++) {
+      if (u < taken) {
+#pragma unroll
+        for (int l = 0; l < V; l++) {
+          float x[N];
+#pragma unroll
+          for (int n = 0; n < N; n++) x[n] = a[u][n].lane[l];
+          f(x, sum);
+        }
+      }
+    }
+  }
+}
+
+// A reduction over channels: block s · C + c sums stretch s of channel c into partial[(c · splits + s) · M].
+struct Stretch {
+  u32 c, s;
+  u64 begin, end;
+  DEVICE Stretch(u32 channels, u32 splits, u64 total) {
+    s = blockIdx.x / channels;
+    c = blockIdx.x - s * channels;
+    u64 each = (total + splits - 1) / splits;
+    begin = s * each < total ? s * each : total;
+    end = begin + each < total ? begin + each : total;
+  }
+};
+
+// The sums of a channel's partial sums, one warp a channel, in every lane.
+template <int M> DEVICE void sum_partials(const double* partial, u32 c, u32 splits, double (&sum)[M]) {
+#pragma unroll
+  for (int m = 0; m < M; m++) sum[m] = 0;
+  for (u32 s = threadIdx.x % 32; s < splits; s += 32) {
+#pragma unroll
+    for (int m = 0; m < M; m++) sum[m] += partial[((u64)c * splits + s) * M + m];
+  }
+#pragma unroll
+  for (int m = 0; m < M; m++) sum[m] = warp_sum(sum[m]);
+}
+
+// ---- sliding windows ----------------------------------------------------------------------------------------------
+
+// Geometry of a sliding window; K and S fix kernel and stride at compile time with dilation 1 (0: as given).
+template <int K, int S> struct Window {
+  u32 h, w, oh, ow, kh_, kw_, sh_, sw_, ph, pw, dh_, dw_;
+  DEVICE u32 kh() const { return K ? K : kh_; }
+  DEVICE u32 kw() const { return K ? K : kw_; }
+  DEVICE u32 sh() const { return S ? S : sh_; }
+  DEVICE u32 sw() const { return S ? S : sw_; }
+  DEVICE u32 dh() const { return K ? 1 : dh_; }
+  DEVICE u32 dw() const { return K ? 1 : dw_; }
+};
+#define WINDOW_PARAMS u32 h, u32 w, u32 oh, u32 ow, u32 kh, u32 kw, u32 sh, u32 sw, u32 ph, u32 pw, u32 dh, u32 dw
+#define WINDOW(K, S) (Window<K, S>{h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw})
+
+// First and one past the last window that can touch padded position t; the window's extent is d (k − 1) + 1.
+DEVICE u32 first_window(u32 t, u32 extent, u32 stride) { return t < extent ? 0 : (t - extent) / stride + 1; }
+DEVICE u32 end_window(u32 t, u32 stride, u32 windows) {
+  u32 end = t / stride + 1;
+  return end < windows ? end : windows;
+}
+
+// Element i of a sample [C, rows, columns].
+struct Pixel { u32 plane, y, x; };
+DEVICE Pixel pixel_of(u32 i, u32 pixels, u64 plane_magic, u32 columns, u64 row_magic) {
+  u32 plane = divide(i, plane_magic), at = i - plane * pixels, y = divide(at, row_magic);
+  return {plane, y, at - y * columns};
+}
+
+// ---- block-wide -----------------------------------------------------------------------------------------------------
+
+// The largest value of a block, in every thread.
+DEVICE float block_max(float v) {
+  __shared__ float warps[THREADS / 32];
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, offset));
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = v;
+  __syncthreads();
+  for (int w = 0; w < THREADS / 32; w++) v = fmaxf(v, warps[w]);
+  return v;
+}
+
+#ifndef DYNAMIC_SHARED
+#define DYNAMIC_SHARED(name) extern __shared__ float name[]
+#endif

@@ -1,0 +1,68 @@
+//! Why a launch cannot be prepared.
+
+use vdnn_tensor::TensorType;
+
+/// An error of [`super::prepare`]. Texts say what was expected, what was found and what to try.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    /// The op is not run by these kernels (convolution and linear layers belong to cuDNN and cuBLAS).
+    #[error("no kernel here runs `{op}`: convolutions are cuDNN's, matrix products cuBLAS's")]
+    NotHere {
+        /// The op's kind.
+        op: &'static str,
+    },
+    /// An operand of a type these kernels do not take.
+    #[error("`{op}`: expected {operand} as unpadded f32 in NCHW order, found {found}; use --dtype f32")]
+    Type {
+        /// The op's kind.
+        op: &'static str,
+        /// Which operand.
+        operand: String,
+        /// Its type.
+        found: Box<TensorType>,
+    },
+    /// Too many or too few operands.
+    #[error("`{op}`: expected {expected} operands, found {found}")]
+    Operands {
+        /// The op's kind.
+        op: &'static str,
+        /// As the op's documentation has it.
+        expected: usize,
+        /// Given.
+        found: usize,
+    },
+    /// A sample or launch larger than the kernels count to.
+    #[error("`{op}`: {what} is {found}, more than the {limit} that its kernel counts to; use a smaller batch or image")]
+    TooLarge {
+        /// The op's kind.
+        op: &'static str,
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A sliced operand where only contiguous ones are taken.
+    #[error("`{op}`: expected {operand} in one piece, found a slice at a distance of {stride} elements")]
+    Sliced {
+        /// The op's kind.
+        op: &'static str,
+        /// Which operand.
+        operand: &'static str,
+        /// Its distance between samples.
+        stride: u64,
+    },
+    /// An operand that is not even aligned to its elements.
+    #[error("`{op}`: {operand} at {address:#x} is not aligned to {alignment} bytes")]
+    Misaligned {
+        /// The op's kind.
+        op: &'static str,
+        /// Which operand.
+        operand: String,
+        /// Its address.
+        address: u64,
+        /// What its elements need.
+        alignment: u64,
+    },
+}
