@@ -6,7 +6,7 @@
 use crate::compile::place;
 use crate::stretch::Intervals;
 use crate::window::{Slack, Window, windows};
-use crate::{Gap, Infeasible, LargestBuffer, Liveness, MemoryPlan, Problem, Residency};
+use crate::{Gap, Infeasible, LargestBuffer, Liveness, MemoryPlan, Problem};
 use vdnn_graph::{Step, Use};
 use vdnn_tensor::Bytes;
 

@@ -57,6 +57,12 @@ impl<const N: usize> From<[u64; N]> for Shape {
     }
 }
 
+impl From<Vec<u64>> for Shape {
+    fn from(dims: Vec<u64>) -> Self {
+        Shape(dims)
+    }
+}
+
 impl From<&[u64]> for Shape {
     fn from(dims: &[u64]) -> Self {
         Shape(dims.to_vec())

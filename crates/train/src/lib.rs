@@ -1,1 +1,28 @@
 //! From a model and a policy to a training loop.
+//!
+//! ```text
+//!  Network ─build─► graph ─differentiate─► Program ─plan, compile, check─► Schedule ┐
+//!    (train, last partial batch, evaluation: the same homes)                        ├─► Trainer ─► Device
+//!  feeds (images, labels), learning rate, iteration ────────────────────────────────┘
+//! ```
+//!
+//! [`program`] and [`plan`] are the pure half, usable without a device; [`Trainer`] runs. It reads no environment and
+//! knows no CUDA: a device comes in as a box.
+
+mod checkpoint;
+mod error;
+mod learning_rate;
+mod mean;
+pub mod plan;
+pub mod program;
+mod trainer;
+mod weights;
+
+pub use checkpoint::{Checkpoint, RunState};
+pub use error::TrainError;
+pub use learning_rate::{Decay, LearningRate};
+pub use mean::WeightedMean;
+pub use plan::{Planned, Settings};
+pub use program::{Network, Optimization};
+pub use trainer::{Evaluation, EvaluationSum, Feed, Recipe, StepResult, Trainer};
+pub use weights::weights_sha256;

@@ -1,0 +1,85 @@
+//! What can stop a training run.
+
+use std::path::PathBuf;
+use thiserror::Error;
+use vdnn_autograd::AutogradError;
+use vdnn_check::Violation;
+use vdnn_graph::GraphError;
+use vdnn_memory::PlanError;
+use vdnn_runtime::DeviceError;
+
+/// A run that cannot start or go on.
+#[derive(Debug, Error)]
+pub enum TrainError {
+    /// The model cannot be built as asked.
+    #[error("{0}")]
+    Model(Box<dyn std::error::Error + Send + Sync>),
+    /// The graph cannot be differentiated.
+    #[error(transparent)]
+    Autograd(#[from] AutogradError),
+    /// The graph is not a program.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// No plan within the budgets.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The schedule did not pass its check. This is a defect of the policy or the compiler, never of the input.
+    #[error("the schedule of policy {policy} is refused: {} violations, the first: {}", violations.len(), violations[0].message)]
+    Refused {
+        /// Name of the policy.
+        policy: String,
+        /// What is wrong; never empty.
+        violations: Vec<Violation>,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// An algorithm asked for by name is not among the node's choices.
+    #[error(
+        "{node} has no algorithm {algorithm} here; it has {available}. Use a schedule planned for this device and model"
+    )]
+    UnknownAlgorithm {
+        /// The node.
+        node: String,
+        /// What was asked for.
+        algorithm: String,
+        /// What there is.
+        available: String,
+    },
+    /// No schedule was compiled for a batch of this size.
+    #[error(
+        "no schedule was compiled for a batch of {found}; compiled are {compiled:?}. Shapes are static: name the size when the run is set up, or drop the batch"
+    )]
+    BatchSize {
+        /// Samples in the batch.
+        found: u64,
+        /// Sizes with a schedule.
+        compiled: Vec<u64>,
+    },
+    /// The loss is no number any more. Parameters are as they were before the step.
+    #[error(
+        "the loss of step {step} is {loss}: training stopped before the update. Try a smaller learning rate, or check the data"
+    )]
+    NotFinite {
+        /// The step, counted from 0 over the whole run.
+        step: u64,
+        /// What the loss was.
+        loss: f64,
+    },
+    /// No label of a batch counts.
+    #[error("all {count} labels of step {step} are ignored: the mean loss over no samples is undefined")]
+    NoLabels {
+        /// The step.
+        step: u64,
+        /// Labels in the batch.
+        count: usize,
+    },
+    /// A checkpoint file could not be written or read.
+    #[error("{}: {reason}", path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What was expected and found.
+        reason: String,
+    },
+}

@@ -1,0 +1,105 @@
+//! From a program to a checked schedule, without a device.
+
+use crate::TrainError;
+use std::sync::Arc;
+use vdnn_graph::Program;
+use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy};
+use vdnn_schedule::{KernelTable, Schedule};
+use vdnn_sim::Links;
+
+/// How to plan.
+pub struct Settings {
+    /// The policy.
+    pub policy: Box<dyn MemoryPolicy>,
+    /// Choices of method.
+    pub options: Options,
+    /// The limits.
+    pub budgets: Budgets,
+    /// What copies cost.
+    pub links: Links,
+    /// Take each node's algorithm from this schedule, by name.
+    pub algos_from: Option<Schedule>,
+}
+
+/// A program with its plan and schedule.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The program.
+    pub program: Arc<Program>,
+    /// What the policy decided.
+    pub plan: MemoryPlan,
+    /// The checked schedule.
+    pub schedule: Arc<Schedule>,
+    /// The choices it was planned from.
+    pub kernels: KernelTable,
+}
+
+/// Plans, compiles and checks one program.
+///
+/// # Errors
+/// [`TrainError::Plan`] when a budget cannot be kept, [`TrainError::Refused`] when the schedule does not pass its check,
+/// [`TrainError::UnknownAlgorithm`] when `algos_from` names what is not there.
+pub fn plan(
+    program: Arc<Program>,
+    kernels: KernelTable,
+    homes: &HomeLayout,
+    settings: &Settings,
+) -> Result<Planned, TrainError> {
+    let kernels = match &settings.algos_from {
+        Some(schedule) => restrict(&program, kernels, schedule)?,
+        None => kernels,
+    };
+    let problem = problem(&program, &kernels, homes, settings);
+    let (schedule, plan) = compile_with_policy(&problem, settings.policy.as_ref())?;
+    let violations = vdnn_check::check(&schedule, &program);
+    if !violations.is_empty() {
+        return Err(TrainError::Refused { policy: settings.policy.name().to_string(), violations });
+    }
+    Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program })
+}
+
+/// The planning problem of a program under settings.
+pub fn problem<'a>(
+    program: &'a Program,
+    kernels: &'a KernelTable,
+    homes: &'a HomeLayout,
+    settings: &Settings,
+) -> Problem<'a> {
+    Problem { program, kernels, links: settings.links, homes, budgets: settings.budgets, options: settings.options }
+}
+
+/// The least device budget at which the settings' policy returns a plan, as its refusal states it.
+///
+/// # Errors
+/// [`PlanError`] for a plan that is refused for other reasons than the budget.
+pub fn floor(
+    program: &Program,
+    kernels: &KernelTable,
+    homes: &HomeLayout,
+    settings: &Settings,
+) -> Result<u64, PlanError> {
+    let mut problem = problem(program, kernels, homes, settings);
+    problem.budgets.device = Some(0);
+    match settings.policy.plan(&problem) {
+        Err(refusal) => Ok(refusal.floor),
+        Ok(_) => Ok(0),
+    }
+}
+
+/// Keeps, of each node's choices, the one that `schedule` uses. Nodes it does not have keep all.
+fn restrict(program: &Program, mut kernels: KernelTable, schedule: &Schedule) -> Result<KernelTable, TrainError> {
+    let wanted = schedule.algorithms_by_node();
+    for (node, choices) in program.graph.nodes().iter().zip(&mut kernels.choices) {
+        let Some(&algorithm) = wanted.get(node.name.as_str()) else { continue };
+        let available: Vec<&str> = choices.iter().map(|choice| choice.algorithm.as_str()).collect();
+        if !available.contains(&algorithm) {
+            return Err(TrainError::UnknownAlgorithm {
+                node: node.name.clone(),
+                algorithm: algorithm.to_string(),
+                available: available.join(", "),
+            });
+        }
+        choices.retain(|choice| choice.algorithm == algorithm);
+    }
+    Ok(kernels)
+}

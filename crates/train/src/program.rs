@@ -1,0 +1,70 @@
+//! From a network to the programs of a run: training, the last partial batch, evaluation.
+
+use crate::TrainError;
+use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
+use vdnn_graph::{InPlace, Program};
+use vdnn_layers::{Mode, Net};
+
+/// Something that builds a network for a batch size and a mode. Closures do.
+pub trait Network {
+    /// Builds the network, with its loss.
+    ///
+    /// # Errors
+    /// Whatever the model's own error says.
+    fn build(&self, batch_size: u64, mode: Mode) -> Result<Net, Box<dyn std::error::Error + Send + Sync>>;
+}
+
+impl<F> Network for F
+where
+    F: Fn(u64, Mode) -> Result<Net, Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn build(&self, batch_size: u64, mode: Mode) -> Result<Net, Box<dyn std::error::Error + Send + Sync>> {
+        self(batch_size, mode)
+    }
+}
+
+/// How parameters are updated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Optimization {
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    /// When updates run.
+    pub update_at: UpdateAt,
+    /// Whether weight decay also acts on biases and batch norm's parameters.
+    pub decay_vectors: bool,
+}
+
+/// The network for a batch size and a mode, as the model builds it.
+///
+/// # Errors
+/// [`TrainError::Model`].
+pub fn network(network: &dyn Network, batch_size: u64, mode: Mode) -> Result<Net, TrainError> {
+    let net = network.build(batch_size, mode).map_err(TrainError::Model)?;
+    match net.loss() {
+        Some(_) => Ok(net),
+        None => Err(TrainError::Model("the network has no loss: end it with Net::classify".into())),
+    }
+}
+
+/// The whole iteration of a network built for training.
+///
+/// # Errors
+/// [`TrainError`] when it cannot be differentiated or ordered.
+pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainError> {
+    let loss = net.loss().ok_or_else(|| TrainError::Model("the network has no loss".into()))?;
+    let options = Options {
+        update_at: optimization.update_at,
+        decay_vectors: optimization.decay_vectors,
+        ..Options::train(loss, optimization.optimizer)
+    };
+    let train = differentiate(net.into_graph(), &options)?;
+    Ok(Program::linearize(train.graph, InPlace::Allowed)?)
+}
+
+/// The forward pass of a network built for evaluation.
+///
+/// # Errors
+/// [`TrainError::Graph`].
+pub fn evaluation(net: Net) -> Result<Program, TrainError> {
+    Ok(Program::linearize(net.into_graph(), InPlace::Allowed)?)
+}
