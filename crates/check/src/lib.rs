@@ -1,1 +1,69 @@
-//! Proves a schedule safe and faithful to its program.
+//! Proves a schedule safe and faithful to its program. It shares data types with the compiler and no code.
+//!
+//! ```text
+//!   schedule ──► well formed ──► happens-before (vector clocks) ──► events, lifetimes, races, sharing, fork and join
+//!        │                                                          of one iteration, then of two in a row
+//!        └─────► with the program: follow every value through launches, copies and recomputation
+//! ```
+//!
+//! [`verify`] needs the schedule alone: whatever order the streams take, no byte is touched before it is there, after it
+//! is gone, or by two at once. Issue order is then as good as any other order, so [`refines`] may follow values in it.
+//! Every pass is linear in commands (times a logarithm): accesses are kept in interval maps, never compared in pairs.
+//! Whether the workspace suffices for a kernel is left to whoever knows the kernels.
+
+mod access;
+mod describe;
+mod grid;
+mod intervals;
+pub mod mutants;
+mod order;
+mod rules;
+mod violation;
+
+pub use violation::{Rule, Violation};
+
+use order::Order;
+use vdnn_graph::Program;
+use vdnn_schedule::Schedule;
+
+/// Checks everything that can be said of a schedule alone; empty when it is safe.
+///
+/// A schedule that is not well formed gets no further checks, since its ids cannot be followed.
+pub fn verify(schedule: &Schedule) -> Vec<Violation> {
+    let mut found = rules::well_formed::check(schedule);
+    if !found.is_empty() {
+        return found;
+    }
+    let order = Order::of(schedule, 2);
+    found.extend(rules::events::check(schedule));
+    found.extend(rules::lifetime::check(schedule, &order));
+    found.extend(rules::initialised::check(schedule));
+    found.extend(rules::races::check(schedule, &order));
+    found.extend(rules::sharing::check(schedule, &order));
+    found.extend(rules::fork_join::check(schedule, &order));
+    found
+}
+
+/// Checks that a schedule computes what its program says, from the values at home at the start of an iteration to those
+/// at its end; empty when it does. The answer holds for all interleavings only when [`verify`] finds nothing.
+pub fn refines(schedule: &Schedule, program: &Program) -> Vec<Violation> {
+    let broken = rules::well_formed::check(schedule);
+    if broken.is_empty() { rules::refines::check(schedule, program) } else { broken }
+}
+
+/// Checks that every arena keeps its budget.
+pub fn budgets(schedule: &Schedule) -> Vec<Violation> {
+    rules::budget::check(schedule)
+}
+
+/// Checks everything: [`verify`], [`budgets`] and [`refines`].
+pub fn check(schedule: &Schedule, program: &Program) -> Vec<Violation> {
+    let mut found = budgets(schedule);
+    let unsafe_at = verify(schedule);
+    let well_formed = unsafe_at.iter().all(|violation| violation.rule != Rule::WellFormed);
+    found.extend(unsafe_at);
+    if well_formed {
+        found.extend(rules::refines::check(schedule, program));
+    }
+    found
+}

@@ -1,0 +1,87 @@
+//! Every buffer but a home is allocated once and freed once, and all its uses lie between, in every legal run.
+
+use crate::access::accesses;
+use crate::order::Order;
+use crate::{Rule, Violation, describe};
+use vdnn_schedule::{Action, BufferId, BufferKind, Schedule};
+
+/// Where a buffer's life begins and ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Life {
+    pub alloc: Option<usize>,
+    pub free: Option<usize>,
+}
+
+/// First alloc and first free of every buffer.
+pub(crate) fn lives(schedule: &Schedule) -> Vec<Life> {
+    let mut lives = vec![Life::default(); schedule.buffers.len()];
+    for (index, command) in schedule.commands.iter().enumerate() {
+        match command.action {
+            Action::Alloc(id) => lives[id.index()].alloc.get_or_insert(index),
+            Action::Free(id) => lives[id.index()].free.get_or_insert(index),
+            _ => continue,
+        };
+    }
+    lives
+}
+
+pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
+    let lives = lives(schedule);
+    let mut found = whole_lives(schedule, &lives, order);
+    for (index, command) in schedule.commands.iter().enumerate() {
+        match command.action {
+            Action::Alloc(id) if lives[id.index()].alloc != Some(index) => {
+                let message = format!("{} is allocated a second time", describe::buffer(schedule, id));
+                found.push(Violation::at(Rule::Lifetime, index, message));
+            }
+            Action::Free(id) if lives[id.index()].free != Some(index) => {
+                let message = format!("{} is freed a second time", describe::buffer(schedule, id));
+                found.push(Violation::at(Rule::Lifetime, index, message));
+            }
+            _ => {}
+        }
+        for (_, region) in accesses(&command.action) {
+            if let Some(message) = misuse(schedule, order, &lives, region.buffer, index) {
+                found.push(Violation::at(Rule::Lifetime, index, message));
+            }
+        }
+    }
+    found
+}
+
+/// Buffers that are never allocated, never freed, or freed before they are allocated.
+fn whole_lives(schedule: &Schedule, lives: &[Life], order: &Order) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (index, (buffer, life)) in schedule.buffers.iter().zip(lives).enumerate() {
+        if buffer.kind == BufferKind::Home {
+            continue;
+        }
+        let name = describe::buffer(schedule, BufferId(index as u32));
+        let message = match (life.alloc, life.free) {
+            (None, _) => format!("{name} is never allocated"),
+            (_, None) => format!("{name} is never freed"),
+            (Some(alloc), Some(free)) if !order.before(alloc, free) => {
+                format!("the free of {name} (command {free}) is not ordered after its alloc (command {alloc})")
+            }
+            _ => continue,
+        };
+        found.push(Violation { rule: Rule::Lifetime, command: life.alloc.or(life.free), message });
+    }
+    found
+}
+
+fn misuse(schedule: &Schedule, order: &Order, lives: &[Life], buffer: BufferId, index: usize) -> Option<String> {
+    if schedule.buffer(buffer).kind == BufferKind::Home {
+        return None;
+    }
+    let Life { alloc: Some(alloc), free: Some(free) } = lives[buffer.index()] else { return None };
+    let name = describe::buffer(schedule, buffer);
+    let command = describe::command(schedule, index);
+    if !order.before(alloc, index) {
+        return Some(format!("{command} uses {name} and is not ordered after its alloc (command {alloc})"));
+    }
+    if !order.before(index, free) {
+        return Some(format!("{command} uses {name}, whose free (command {free}) is not ordered after it"));
+    }
+    None
+}

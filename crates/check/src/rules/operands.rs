@@ -1,0 +1,49 @@
+//! Which operands of a launch may share bytes.
+//!
+//! An update lies over its persistent, always. An output may lie over an input where the op says that its kernels accept
+//! it, and then exactly. Parts of a concat or split may lie at their place in the whole. All else is apart.
+
+use std::ops::Range;
+use vdnn_graph::{Graph, Node, Op, ValueId};
+use vdnn_schedule::{BufferId, Region};
+
+/// An operand's place: a buffer and the columns of all its rows.
+pub(crate) type Place = (BufferId, Range<u64>);
+
+fn overlap(a: &Place, b: &Place) -> bool {
+    a.0 == b.0 && a.1.start.max(b.1.start) < a.1.end.min(b.1.end)
+}
+
+/// The first pair (input, output) that shares bytes and may not, or does not and must.
+pub(crate) fn clash(graph: &Graph, node: &Node, reads: &[Place], writes: &[Place]) -> Option<(usize, usize)> {
+    if let Some(&(i, o)) = node.op.updates().iter().find(|&&(i, o)| reads[i] != writes[o]) {
+        return Some((i, o));
+    }
+    for (o, write) in writes.iter().enumerate() {
+        for (i, read) in reads.iter().enumerate() {
+            if overlap(read, write) && !may_share(graph, node, (i, read), (o, write)) {
+                return Some((i, o));
+            }
+        }
+    }
+    None
+}
+
+fn may_share(graph: &Graph, node: &Node, (i, read): (usize, &Place), (o, write): (usize, &Place)) -> bool {
+    let lies_at = |part: &Place, whole: &Place, offset: u64| part.1.start == whole.1.start + offset;
+    match node.op {
+        Op::Concat(_) => lies_at(read, write, row_offset(graph, &node.inputs[..i])),
+        Op::Split(_) => lies_at(write, read, row_offset(graph, &node.outputs[..o])),
+        _ => read == write && (node.op.in_place().contains(&(i, o)) || node.op.updates().contains(&(i, o))),
+    }
+}
+
+/// Bytes of the values before a part, in a row of the whole.
+fn row_offset(graph: &Graph, before: &[ValueId]) -> u64 {
+    before.iter().map(|&id| super::content::rows_of(&graph.value(id).ty).stride).sum()
+}
+
+/// A launch's regions as places; `None` for the first region that does not lie on its buffer's rows.
+pub(crate) fn place(region: &Region, columns: Option<Range<u64>>) -> Option<Place> {
+    columns.map(|columns| (region.buffer, columns))
+}

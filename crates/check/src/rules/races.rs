@@ -1,0 +1,85 @@
+//! Accesses to the same bytes, one of them a write, are ordered, within an iteration and from one to the next.
+//!
+//! For every byte it suffices to remember the last write and the last read on each stream since: what came before is
+//! ordered before those. Different buffers at one address are the rule on sharing.
+
+use crate::access::{Access, accesses};
+use crate::grid::grids;
+use crate::intervals::{Cut, IntervalMap};
+use crate::order::{MAX_STREAMS, Order};
+use crate::{Rule, Violation, describe};
+use vdnn_schedule::{Region, Schedule};
+
+/// The accesses to some bytes that a new one may conflict with, as indices over two iterations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    write: Option<u32>,
+    reads: [Option<u32>; MAX_STREAMS],
+}
+
+impl Cut for Recent {
+    fn tail(&self, _by: u64) -> Self {
+        *self
+    }
+}
+
+pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
+    let grids = grids(schedule);
+    let mut recent: Vec<IntervalMap<Recent>> = vec![IntervalMap::default(); schedule.buffers.len()];
+    let mut found = Vec::new();
+    for now in 0..2 * schedule.commands.len() {
+        let command = &schedule.commands[now % schedule.commands.len()];
+        for (access, region) in accesses(&command.action) {
+            let map = &mut recent[region.buffer.index()];
+            let mut others = Vec::new();
+            for interval in grids[region.buffer.index()].intervals(region) {
+                for (piece, fact) in map.pieces(interval) {
+                    let mut fact = fact.unwrap_or_default();
+                    others.extend(conflict(order, &fact, access, now));
+                    fact.note(access, order.stream(now), now);
+                    map.set(piece, fact);
+                }
+            }
+            others.dedup();
+            found.extend(others.into_iter().filter_map(|other| violation(schedule, order, region, other, now)));
+        }
+    }
+    found
+}
+
+impl Recent {
+    fn note(&mut self, access: Access, stream: usize, now: usize) {
+        match access {
+            Access::Read => self.reads[stream] = Some(now as u32),
+            Access::Write => *self = Recent { write: Some(now as u32), reads: [None; MAX_STREAMS] },
+        }
+    }
+}
+
+/// A recent access that is not ordered before `now` and conflicts with it. A kernel may read what it writes.
+fn conflict(order: &Order, recent: &Recent, access: Access, now: usize) -> Option<usize> {
+    let unordered = |other: &usize| !order.before(*other, now);
+    let write = recent.write.map(|index| index as usize).filter(unordered);
+    if access == Access::Read || write.is_some() {
+        return write.filter(|&other| other != now || access == Access::Write);
+    }
+    recent.reads.iter().flatten().map(|&index| index as usize).find(|other| *other != now && unordered(other))
+}
+
+fn violation(schedule: &Schedule, order: &Order, region: &Region, other: usize, now: usize) -> Option<Violation> {
+    let n = order.n_commands();
+    let at = now % n;
+    let second = describe::command(schedule, at);
+    let bytes = describe::region(schedule, region);
+    let message = if other == now {
+        format!("{second} writes {bytes} twice")
+    } else {
+        let (first, index) = (describe::command(schedule, other % n), other % n);
+        format!("{second} touches {bytes} and is not ordered after {first} (command {index}), which touches it too")
+    };
+    match (other < n, now < n) {
+        (true, true) => Some(Violation::at(Rule::Races, at, message)),
+        (true, false) => Some(Violation::at(Rule::Sequence, at, format!("in the next iteration, {message}"))),
+        _ => None,
+    }
+}

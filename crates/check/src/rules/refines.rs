@@ -1,0 +1,258 @@
+//! The schedule computes its program: followed in issue order, every launch reads the values its node names, every effect
+//! happens once and on the right version, and homes end with the values they must.
+//!
+//! Ops are pure, so it does not matter which run made a value, and a recomputed value is the value. A home that is
+//! updated twice, or read after its update, shows as a read of the wrong version.
+
+use super::content::{Atoms, Contents, rows_of};
+use super::operands::{Place, clash, place};
+use crate::{Rule, Violation, describe};
+use std::ops::Range;
+use vdnn_graph::{Graph, Node, NodeId, Program, Role, ValueId};
+use vdnn_schedule::{Action, AlgoId, Region, Schedule};
+
+pub(crate) fn check(schedule: &Schedule, program: &Program) -> Vec<Violation> {
+    let mut found = same_program(schedule, &program.graph);
+    if !found.is_empty() {
+        return found;
+    }
+    let mut walk = Walk::new(schedule, &program.graph);
+    walk.start();
+    for (index, command) in schedule.commands.iter().enumerate() {
+        walk.step(index, &command.action);
+    }
+    walk.finish();
+    found.append(&mut walk.found);
+    found
+}
+
+fn whole(message: String) -> Violation {
+    Violation::whole(Rule::Refines, message)
+}
+
+/// The schedule's tables are the program's, its buffers have room for their roots, its homes are the program's.
+fn same_program(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let differ = |what: &str, ours: &[String], theirs: Vec<&str>| {
+        let at = ours.iter().zip(&theirs).position(|(a, b)| a != b).unwrap_or(ours.len().min(theirs.len()));
+        let same = ours.len() == theirs.len() && at == ours.len();
+        let (expected, name) = (theirs.get(at), ours.get(at));
+        (!same).then(|| whole(format!("expected {what} {at} to be {expected:?} as in the program, found {name:?}")))
+    };
+    found.extend(differ("node", &schedule.nodes, graph.nodes().iter().map(|n| n.name.as_str()).collect()));
+    found.extend(differ("value", &schedule.values, graph.values().iter().map(|v| v.name.as_str()).collect()));
+    if !found.is_empty() {
+        return found;
+    }
+    for buffer in &schedule.buffers {
+        let Some(root) = buffer.root else { continue };
+        let bytes = graph.value(root).ty.bytes();
+        if buffer.bytes < bytes {
+            let (name, root) = (&buffer.name, describe::value(schedule, root));
+            found.push(whole(format!("expected %{name} to hold the {bytes} bytes of {root}, found {}", buffer.bytes)));
+        }
+    }
+    found.extend(homes(schedule, graph));
+    found
+}
+
+fn homes(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut last: Vec<Option<ValueId>> = vec![None; graph.values().len()];
+    for home in &schedule.homes {
+        last[home.initial.index()] = Some(home.last);
+    }
+    let persistents = graph.persistents().iter().map(|persistent| (persistent.initial, persistent.last));
+    for (initial, end) in persistents.chain(graph.metrics().iter().map(|&id| (id, id))) {
+        let name = describe::value(schedule, initial);
+        match last[initial.index()] {
+            Some(found_last) if found_last == end => {}
+            Some(other) => found.push(whole(format!(
+                "expected the home of {name} to end with {}, found {}",
+                describe::value(schedule, end),
+                describe::value(schedule, other)
+            ))),
+            None => found.push(whole(format!("expected a home for {name}, found none"))),
+        }
+    }
+    for home in &schedule.homes {
+        let role = graph.value(home.initial).role;
+        let changes = role == Role::Input && home.initial != home.last;
+        if changes || !matches!(role, Role::Input | Role::Parameter | Role::State | Role::Metric) {
+            let name = describe::value(schedule, home.initial);
+            found.push(whole(format!("expected no such home for {name}, which is a {role:?}")));
+        }
+    }
+    found
+}
+
+/// The state of the walk through the commands.
+struct Walk<'a> {
+    schedule: &'a Schedule,
+    graph: &'a Graph,
+    atoms: Atoms,
+    contents: Contents,
+    /// Runs so far, and the algorithm of the first, by node.
+    runs: Vec<(u32, Option<AlgoId>)>,
+    found: Vec<Violation>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(schedule: &'a Schedule, graph: &'a Graph) -> Self {
+        let contents = Contents::new(schedule, graph);
+        let runs = vec![(0, None); graph.nodes().len()];
+        Walk { schedule, graph, atoms: Atoms::of(graph), contents, runs, found: Vec::new() }
+    }
+
+    fn report(&mut self, command: usize, message: String) {
+        self.found.push(Violation::at(Rule::Refines, command, message));
+    }
+
+    /// Homes of inputs and persistents hold their values.
+    fn start(&mut self) {
+        for home in &self.schedule.homes {
+            if self.graph.value(home.initial).producer.is_none() {
+                let buffer = home.buffer.index();
+                let columns = 0..self.contents.grids[buffer].stride;
+                self.contents.put(buffer, columns, self.atoms.string(home.initial));
+            }
+        }
+    }
+
+    fn step(&mut self, index: usize, action: &Action) {
+        match action {
+            Action::Launch { node, run, algo, reads, writes, .. } => {
+                self.count(index, *node, *run, *algo);
+                self.launch(index, *node, reads, writes);
+            }
+            Action::Transfer { src, dst, .. } => self.transfer(index, src, dst),
+            _ => {}
+        }
+    }
+
+    /// Runs count from 0, only pure nodes run again, all runs use one algorithm.
+    fn count(&mut self, index: usize, id: NodeId, run: u16, algo: AlgoId) {
+        let (runs, first) = &mut self.runs[id.index()];
+        let expected = *runs;
+        let algorithm = *first.get_or_insert(algo);
+        *runs += 1;
+        let name = describe::node(self.schedule, id);
+        if expected > 0 && self.graph.node(id).op.has_effect() {
+            self.report(index, format!("{name} has an effect and must run once, found another run"));
+        } else if u32::from(run) != expected {
+            self.report(index, format!("expected run {expected} of {name}, found run {run}"));
+        }
+        if algorithm != algo {
+            let [a, b] = [algorithm, algo].map(|id| &self.schedule.algorithms[id.index()]);
+            self.report(index, format!("expected all runs of {name} with algorithm {a}, found {b}"));
+        }
+    }
+
+    fn launch(&mut self, index: usize, id: NodeId, reads: &[Region], writes: &[Region]) {
+        let node = self.graph.node(id);
+        if (reads.len(), writes.len()) != (node.inputs.len(), node.outputs.len()) {
+            let message = format!(
+                "expected {} to read {} and write {} regions, found {} and {}",
+                node.name,
+                node.inputs.len(),
+                node.outputs.len(),
+                reads.len(),
+                writes.len()
+            );
+            return self.report(index, message);
+        }
+        let inputs = self.places(index, node, &node.inputs, reads);
+        let outputs = self.places(index, node, &node.outputs, writes);
+        let (Some(inputs), Some(outputs)) = (inputs, outputs) else { return };
+        for (&value, place) in node.inputs.iter().zip(&inputs) {
+            self.expect(index, &format!("{} to read", node.name), value, place);
+        }
+        if let Some((i, o)) = clash(self.graph, node, &inputs, &outputs) {
+            let [input, output] = [node.inputs[i], node.outputs[o]].map(|id| describe::value(self.schedule, id));
+            let [from, to] = [&reads[i], &writes[o]].map(|region| describe::region(self.schedule, region));
+            let name = &node.name;
+            self.report(index, format!("{name} may not read {input} at {from} and write {output} at {to}"));
+        }
+        for (&value, (buffer, columns)) in node.outputs.iter().zip(outputs) {
+            self.contents.put(buffer.index(), columns, self.atoms.string(value));
+        }
+    }
+
+    /// The places of a launch's operands, when each region has the shape of its value on the rows of its buffer.
+    fn places(&mut self, index: usize, node: &Node, values: &[ValueId], regions: &[Region]) -> Option<Vec<Place>> {
+        let mut places = Vec::with_capacity(regions.len());
+        for (&value, region) in values.iter().zip(regions) {
+            let ty = &self.graph.value(value).ty;
+            let (grid, rows) = (self.contents.grids[region.buffer.index()], rows_of(ty));
+            let columns = grid.columns(region).filter(|columns| columns.end - columns.start == rows.stride);
+            let columns = columns.filter(|_| grid.rows == rows.rows || rows.stride == 0);
+            let Some(place) = place(region, columns) else {
+                let (name, value) = (&node.name, describe::value(self.schedule, value));
+                let at = describe::region(self.schedule, region);
+                let message =
+                    format!("{name} needs {value} as {} samples of {} bytes, found {at}", rows.rows, rows.stride);
+                self.report(index, message);
+                return None;
+            };
+            places.push(place);
+        }
+        Some(places)
+    }
+
+    /// Reports when a place does not hold a value.
+    fn expect(&mut self, index: usize, what: &str, value: ValueId, (buffer, columns): &Place) {
+        let string = self.atoms.string(value);
+        let Some(there) = self.contents.mismatch(buffer.index(), columns.clone(), string) else { return };
+        let message = self.holds_instead(what, value, *buffer, there.map(|segment| segment.atom));
+        self.report(index, message);
+    }
+
+    fn holds_instead(
+        &self,
+        what: &str,
+        value: ValueId,
+        buffer: vdnn_schedule::BufferId,
+        there: Option<ValueId>,
+    ) -> String {
+        let place = describe::buffer(self.schedule, buffer);
+        let value = describe::value(self.schedule, value);
+        let there = there.map_or_else(|| "nothing".to_string(), |atom| describe::value(self.schedule, atom));
+        format!("expected {what} {value} in {place}, which holds {there} there")
+    }
+
+    fn transfer(&mut self, index: usize, src: &Region, dst: &Region) {
+        let columns = |region: &Region| -> Option<Range<u64>> {
+            self.contents.grids[region.buffer.index()].columns(region)
+        };
+        let width = |range: &Range<u64>| range.end - range.start;
+        let [from, to] = [src, dst].map(|region| self.contents.grids[region.buffer.index()].rows);
+        match (columns(src), columns(dst)) {
+            (Some(a), Some(b)) if width(&a) == width(&b) && from == to => {
+                self.contents.copy((src.buffer.index(), a), (dst.buffer.index(), b));
+            }
+            _ => {
+                let [src, dst] = [src, dst].map(|region| describe::region(self.schedule, region));
+                self.report(index, format!("expected {src} and {dst} to be whole samples of one size"));
+            }
+        }
+    }
+
+    /// Homes hold what the next iteration starts with, effects and metrics have happened.
+    fn finish(&mut self) {
+        for home in &self.schedule.homes {
+            let columns = 0..self.contents.grids[home.buffer.index()].stride;
+            let string = self.atoms.string(home.last);
+            if let Some(there) = self.contents.mismatch(home.buffer.index(), columns, string) {
+                let there = there.map(|segment| segment.atom);
+                let message = self.holds_instead("the iteration to end with", home.last, home.buffer, there);
+                self.found.push(whole(message));
+            }
+        }
+        for (node, (runs, _)) in self.graph.nodes().iter().zip(&self.runs) {
+            let metric = node.outputs.iter().any(|&id| self.graph.value(id).role == Role::Metric);
+            if *runs == 0 && (metric || node.op.has_effect()) {
+                self.found.push(whole(format!("expected {} to run, found no launch of it", node.name)));
+            }
+        }
+    }
+}
