@@ -4,5 +4,6 @@ mod builder;
 mod costs;
 mod machines;
 mod profiles;
+mod properties;
 mod simulation;
 mod vgg16;
