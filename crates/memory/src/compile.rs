@@ -158,7 +158,8 @@ fn place_network_wide(problem: &Problem<'_>, intervals: &Intervals) -> Addresses
     Addresses { stretches, workspaces: vec![workspace_at; intervals.workspaces.len()], device_extent }
 }
 
-/// A slot for each gradient, so that gradients that live at once have different ones; as few as possible.
+/// A slot for each gradient, so that gradients that live at once have different ones; as few as possible. The last slot
+/// is the one that holds the largest gradient, so that the arena ends where a buffer ends.
 fn gradient_slots(stretches: &[Stretch], gradients: &[usize]) -> Vec<usize> {
     let mut by_start: Vec<usize> = (0..gradients.len()).collect();
     by_start.sort_by_key(|&g| (stretches[gradients[g]].start, g));
@@ -173,5 +174,16 @@ fn gradient_slots(stretches: &[Stretch], gradients: &[usize]) -> Vec<usize> {
         free_from[slot] = stretch.end.0 + 1;
         slots[g] = slot;
     }
-    slots
+    let largest = (0..gradients.len()).max_by_key(|&g| stretches[gradients[g]].bytes).map_or(0, |g| slots[g]);
+    let last = free_from.len().saturating_sub(1);
+    let swap = |slot: usize| {
+        if slot == largest {
+            last
+        } else if slot == last {
+            largest
+        } else {
+            slot
+        }
+    };
+    slots.into_iter().map(swap).collect()
 }

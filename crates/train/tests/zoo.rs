@@ -1,0 +1,72 @@
+//! Every network of the zoo under every policy on a modelled machine: planned, compiled and checked.
+
+use std::sync::Arc;
+use vdnn_autograd::{Optimizer, UpdateAt};
+use vdnn_graph::Program;
+use vdnn_graph::op::Sgd;
+use vdnn_layers::Mode;
+use vdnn_memory::{Budgets, HomeLayout, Options, Prefetch, Sync, policies};
+use vdnn_models::Options as ModelOptions;
+use vdnn_schedule::Space;
+use vdnn_sim::Machine;
+use vdnn_train::{Optimization, Settings, plan, program};
+
+fn sgd() -> Optimization {
+    let sgd = Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false };
+    Optimization { optimizer: Optimizer::Sgd(sgd), update_at: UpdateAt::Layer, decay_vectors: true }
+}
+
+fn training_program(model: &str, batch: u64) -> Program {
+    let build = |batch_size: u64, mode: Mode| {
+        let options = ModelOptions { batch_size, mode, ..ModelOptions::default() };
+        vdnn_models::build(model, &options).map_err(Into::into)
+    };
+    let net = program::network(&build, batch, Mode::Train).unwrap();
+    program::training(net, &sgd()).unwrap()
+}
+
+fn plan_all(model: &str, batch: u64, options: Options) {
+    let machine = Machine::named("titan-x").unwrap();
+    let program = Arc::new(training_program(model, batch));
+    let kernels = machine.kernel_table(&program).unwrap();
+    let homes = HomeLayout::for_graphs(&[&program.graph], 256);
+    for entry in policies::REGISTRY {
+        let settings = Settings {
+            policy: policies::find(entry.name).unwrap(),
+            options,
+            budgets: Budgets::default(),
+            links: machine.links(),
+            algos_from: None,
+        };
+        let started = std::time::Instant::now();
+        let planned = plan::plan(Arc::clone(&program), kernels.clone(), &homes, &settings)
+            .unwrap_or_else(|error| panic!("{model} {}: {error}", entry.name));
+        println!(
+            "{model} {} peak {} host {} commands {} in {:?}",
+            entry.name,
+            planned.schedule.peak_bytes(Space::Device),
+            planned.schedule.peak_bytes(Space::Host),
+            planned.schedule.commands.len(),
+            started.elapsed()
+        );
+    }
+}
+
+#[test]
+fn small_networks_under_all_options() {
+    for prefetch in [Prefetch::Paper, Prefetch::Lookahead(2), Prefetch::Cost] {
+        for sync in [Sync::PerLayer, Sync::Events] {
+            let options = Options { prefetch, sync, min_offload: 0, memory_optimal_workspace: 0, ..Options::default() };
+            for model in ["vgg-small", "resnet-small"] {
+                plan_all(model, 8, options);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_papers_networks() {
+    for model in ["alexnet", "googlenet", "vgg16", "resnet50", "densenet121", "vgg-116"] {
+        plan_all(model, 16, Options { memory_optimal_workspace: 0, ..Options::default() });
+    }
+}
