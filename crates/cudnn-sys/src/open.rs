@@ -1,8 +1,9 @@
 //! Opening cuDNN: which file, in which version, together with what it cannot live without.
 //!
-//! Order of events: find candidates; open the first; ask its version and refuse another major one; open its sister
-//! libraries from the same folder, so that the linker cannot mix two versions; open the cuBLASLt it was built for,
-//! because cuDNN ends the whole process when it does not find that later on. Only then is a table handed out.
+//! Order of events: find candidates; open the first; open its sister libraries from the same folder, before any call,
+//! so that cuDNN cannot pick up those of another version; ask the version and refuse another major one; open the
+//! cuBLASLt it was built for, because cuDNN ends the whole process when it does not find that later on. Only then is a
+//! table handed out.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -190,12 +191,12 @@ fn open_checked(places: &[Place], named: Option<PathBuf>) -> Result<Cudnn, OpenE
         None => open_first("cuDNN", places, &["libcudnn.so.9"])
             .or_else(|e| open_first("cuDNN", places, &["libcudnn.so"]).map_err(|_| e))?,
     };
+    open_sisters(&opened.path);
     check_major(&library, &opened.path)?;
     let symbol = |missing| OpenError::Symbol { path: opened.path.clone(), missing };
     let functions = Functions::resolve(&library).map_err(symbol)?;
     // The functions are used until the process ends, and cuDNN's threads do not survive being unloaded.
     std::mem::forget(library);
-    open_sisters(&opened.path);
     // SAFETY: both take nothing, need no GPU, and were seen to work without cuBLASLt.
     let (version, cudart_version) = unsafe { ((functions.get_version)(), (functions.get_cudart_version)()) };
     let cublas_lt = open_cublas_lt(places, &opened.path, cudart_version / 1000)?;
@@ -214,7 +215,7 @@ fn check_major(library: &Library, path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Opens the libraries that cuDNN itself would look up by name. A wheel's `libcudnn.so.9` searches
+/// Opens the libraries that cuDNN itself looks up by name, the first of them to answer for its version. A wheel's `libcudnn.so.9` searches
 /// `LD_LIBRARY_PATH` before its own folder, and would take the parts of another version from there.
 fn open_sisters(cudnn: &Path) {
     let Some(folder) = cudnn.parent().filter(|f| !f.as_os_str().is_empty()) else { return };
