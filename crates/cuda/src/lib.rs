@@ -11,6 +11,7 @@
 //! | [`memory`] | device arena, pinned arena, copies between them |
 //! | [`cudnn`] | convolution plans: list, time, name, bind, run |
 //! | [`blas`] | matrix products in a given workspace |
+//! | [`kernels`] | what cuDNN and cuBLAS do not do: sources, grids, arguments, workspace |
 //! | [`nvrtc`] | kernel sources to machine code, modules, launches |
 
 #![allow(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod cudnn;
 pub mod doctor;
 pub mod driver;
 mod error;
+pub mod kernels;
 pub mod library;
 pub mod memory;
 pub mod nvrtc;

@@ -225,9 +225,10 @@ impl Reduction {
         sample_len(op, first)?;
         let rows = Rows::by_sample(operands);
         let lanes = if hw.is_multiple_of(4) { rows.lanes } else { 1 };
-        let packs = hw / u64::from(lanes);
+        let packs = (hw / u64::from(lanes)).max(1);
+        let total = first.samples() * hw / u64::from(lanes);
         let splits = splits(channels, first.samples() * hw);
-        Ok(Reduction { channels: channels as u32, packs: packs as u32, total: first.samples() * packs, splits, lanes })
+        Ok(Reduction { channels: channels as u32, packs: packs as u32, total, splits, lanes })
     }
 
     pub(super) fn blocks(&self) -> u64 {
@@ -251,7 +252,8 @@ impl Reduction {
 }
 
 /// Stretches of a channel with `count` elements: enough blocks for the GPU, but at least 4096 elements each. It depends on
-/// shapes alone, never on addresses, so that the order of a sum, and with it every bit, is the same under every policy.
+/// shapes alone. The order of a sum depends on `lanes` too, so on alignment, which is the same under every policy as long
+/// as arenas align buffers to 16 bytes or more.
 pub(super) fn splits(channels: u64, count: u64) -> u32 {
     let wanted = ENOUGH_BLOCKS.div_ceil(channels.max(1));
     wanted.min(count / 4096).max(1) as u32
@@ -289,7 +291,8 @@ mod tests {
     #[test]
     fn division_by_multiplication_is_exact() {
         for d in (1..3000).chain([12_544, 50_176, (1 << 20) - 1, (1 << 30) + 1, (1 << 31) - 1]) {
-            for q in [0, 1, 2, 3, 77, ((1u32 << 31) - 1) / d] {
+            let largest = ((1u32 << 31) - 1) / d;
+            for q in [0, 1, 2, 3, 77, largest].map(|q| q.min(largest)) {
                 for n in [(q * d).saturating_sub(1), q * d, (q * d).saturating_add(1)] {
                     let n = n.min((1 << 31) - 1);
                     assert_eq!(divide(n, divisor(d)), n / d, "{n} / {d}");

@@ -1,0 +1,140 @@
+//! Batch normalisation: statistics, normalisation, gradient, running statistics.
+
+use super::elementwise::address_and_stride;
+use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, at_most, divisor, partial_bytes, sample_len};
+use super::{KernelError, LaunchPlan, Operand, operands};
+use KernelArg::{F32, U32, U64};
+use vdnn_graph::op::{BatchNorm, BatchNormUpdate};
+use vdnn_tensor::{Bytes, TensorType};
+
+const FILE: &str = "batch_norm.cu";
+
+/// Bytes of partial sums, of the statistics as of the gradient: two sums a stretch.
+pub(super) fn workspace(x: &TensorType) -> Bytes {
+    partial_bytes(x, 2)
+}
+
+/// (X) → mean, biased variance.
+pub(super) fn prepare_stats(
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
+    let op = "batch_norm_stats";
+    let ([x], [mean, variance]) = (operands(op, inputs)?, operands(op, outputs)?);
+    if mean.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    let cut = Reduction::new(op, &[x])?;
+    let results = [U64(mean.address), U64(variance.address)];
+    let args = [&address_and_stride(&x)[..], &cut.args(), &[U64(workspace)], &results].concat();
+    let function = cut.pick("batch_norm_stats_v4", "batch_norm_stats_v1");
+    let mut launches = vec![KernelLaunch::new(op, FILE, function, cut.blocks(), args)?];
+    if cut.splits > 1 {
+        let count = cut.total * u64::from(cut.lanes);
+        let partial = [U64(workspace), U32(cut.channels), U32(cut.splits), U64(count)];
+        let args = [&partial[..], &results].concat();
+        launches.push(KernelLaunch::new(op, FILE, "batch_norm_stats_finish", cut.finish_blocks(), args)?);
+    }
+    Ok(launches.into())
+}
+
+/// (X, mean, variance, gamma, beta) → Y.
+pub(super) fn prepare(
+    op: &BatchNorm,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+) -> Result<LaunchPlan, KernelError> {
+    let name = "batch_norm";
+    let ([x, mean, variance, gamma, beta], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
+    let rows = Rows::by_sample(&[x, y]);
+    if rows.is_empty() {
+        return Ok(LaunchPlan::default());
+    }
+    let mut args = address_and_stride(&x).to_vec();
+    args.extend([mean, variance, gamma, beta].map(|o| U64(o.address)));
+    args.extend(address_and_stride(&y));
+    args.extend(walk(name, &x, &rows)?);
+    args.push(F32(op.eps as f32));
+    let function = rows.pick("batch_norm_v4", "batch_norm_v1");
+    Ok(vec![KernelLaunch::new(name, FILE, function, rows.blocks(), args)?].into())
+}
+
+/// (length of a sample, length of a channel, its divisor, tiles of a sample) as arguments.
+fn walk(op: &'static str, x: &Operand<'_>, rows: &Rows) -> Result<[KernelArg; 4], KernelError> {
+    let hw = x.channels().1 as u32;
+    Ok([U32(sample_len(op, x)?), U32(hw), divisor(hw), rows.tiles_arg(op)?])
+}
+
+/// (X, dY, mean, variance, gamma) → dX, dgamma, dbeta: the two sums, then dX from them.
+pub(super) fn prepare_grad(
+    op: &BatchNorm,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
+    let name = "batch_norm_grad";
+    let ([x, dy, mean, variance, gamma], [dx, dgamma, dbeta]) = (operands(name, inputs)?, operands(name, outputs)?);
+    if dgamma.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    let mut launches = sums(op.eps as f32, [x, dy, mean, variance], [dgamma, dbeta], workspace)?;
+    let rows = Rows::by_sample(&[x, dy, dx]);
+    if !rows.is_empty() {
+        let mut args = [address_and_stride(&x), address_and_stride(&dy)].concat();
+        args.extend([mean, variance, gamma, dgamma, dbeta].map(|o| U64(o.address)));
+        args.extend(address_and_stride(&dx));
+        args.extend(walk(name, &x, &rows)?);
+        let count = x.samples() * x.channels().1;
+        args.extend([F32(op.eps as f32), F32((1.0 / count as f64) as f32)]);
+        let function = rows.pick("batch_norm_grad_v4", "batch_norm_grad_v1");
+        launches.push(KernelLaunch::new(name, FILE, function, rows.blocks(), args)?);
+    }
+    Ok(launches.into())
+}
+
+/// dgamma and dbeta.
+fn sums(
+    eps: f32,
+    [x, dy, mean, variance]: [Operand<'_>; 4],
+    [dgamma, dbeta]: [Operand<'_>; 2],
+    workspace: u64,
+) -> Result<Vec<KernelLaunch>, KernelError> {
+    let name = "batch_norm_grad";
+    let cut = Reduction::new(name, &[x, dy])?;
+    let results = [U64(dgamma.address), U64(dbeta.address), F32(eps)];
+    let mut args = [address_and_stride(&x), address_and_stride(&dy)].concat();
+    args.extend([U64(mean.address), U64(variance.address)]);
+    args.extend(cut.args());
+    args.push(U64(workspace));
+    args.extend(results);
+    let function = cut.pick("batch_norm_grad_sums_v4", "batch_norm_grad_sums_v1");
+    let mut launches = vec![KernelLaunch::new(name, FILE, function, cut.blocks(), args)?];
+    if cut.splits > 1 {
+        let partial = [U64(workspace), U32(cut.channels), U32(cut.splits), U64(variance.address)];
+        let args = [&partial[..], &results].concat();
+        launches.push(KernelLaunch::new(name, FILE, "batch_norm_grad_finish", cut.finish_blocks(), args)?);
+    }
+    Ok(launches)
+}
+
+/// (mean, variance, running mean, running variance) → the updated running statistics.
+pub(super) fn prepare_update(
+    op: &BatchNormUpdate,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+) -> Result<LaunchPlan, KernelError> {
+    let name = "batch_norm_update";
+    let (from, to) = (operands::<4>(name, inputs)?, operands::<2>(name, outputs)?);
+    let channels = at_most(name, "the number of channels", from[0].elements(), (1 << 31) - 1)?;
+    // Without a batch the running statistics stay what they are: 1 times the old ones, 0 times the new.
+    let momentum = if op.count == 0 { 0.0 } else { op.momentum };
+    if channels == 0 || op.count == 0 && from[2].address == to[0].address && from[3].address == to[1].address {
+        return Ok(LaunchPlan::default());
+    }
+    let unbias = op.count.max(1) as f64 / op.count.saturating_sub(1).max(1) as f64;
+    let mut args: Vec<KernelArg> = from.iter().chain(&to).map(|o| U64(o.address)).collect();
+    args.extend([U32(channels), F32((1.0 - momentum) as f32), F32(momentum as f32), F32(unbias as f32)]);
+    let blocks = u64::from(channels.div_ceil(THREADS));
+    Ok(vec![KernelLaunch::new(name, FILE, name, blocks, args)?].into())
+}

@@ -1,0 +1,69 @@
+//! The bias of convolutions and linear layers, added in place after them, and its gradient.
+
+use super::elementwise::address_and_stride;
+use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, divisor, partial_bytes, sample_len};
+use super::{KernelError, LaunchPlan, Operand, operands};
+use vdnn_tensor::{Bytes, TensorType};
+
+/// Y `[N, C, …]` += bias `[C]`: the second half of a convolution or linear layer with a bias.
+///
+/// # Errors
+/// [`KernelError`] when an operand is not f32 or a sample is too large.
+pub fn bias_add(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelError> {
+    super::check_types("bias_add", &[y, bias])?;
+    let rows = Rows::by_sample(&[y]);
+    if rows.is_empty() {
+        return Ok(LaunchPlan::default());
+    }
+    let (len, hw) = (sample_len("bias_add", &y)?, y.channels().1 as u32);
+    let mut args = address_and_stride(&y).to_vec();
+    args.extend([KernelArg::U64(bias.address), KernelArg::U32(len), KernelArg::U32(hw), divisor(hw)]);
+    args.push(rows.tiles_arg("bias_add")?);
+    let function = rows.pick("bias_add_v4", "bias_add_v1");
+    Ok(vec![KernelLaunch::new("bias_add", "bias.cu", function, rows.blocks(), args)?].into())
+}
+
+/// Bytes of partial sums.
+pub(super) fn workspace(dy: &TensorType) -> Bytes {
+    if has_pixels(dy) { partial_bytes(dy, 1) } else { 0 }
+}
+
+fn has_pixels(dy: &TensorType) -> bool {
+    dy.shape.elements_per_sample() != dy.shape.dim(1)
+}
+
+/// (dY) → dbias.
+pub(super) fn prepare_grad(
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
+    let ([dy], [db]) = (operands("bias_grad", inputs)?, operands("bias_grad", outputs)?);
+    if db.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    if !has_pixels(dy.ty) {
+        return columns(&dy, &db);
+    }
+    let cut = Reduction::new("bias_grad", &[dy])?;
+    let mut args = address_and_stride(&dy).to_vec();
+    args.extend(cut.args());
+    args.extend([KernelArg::U64(workspace), KernelArg::U64(db.address)]);
+    let function = cut.pick("bias_grad_v4", "bias_grad_v1");
+    let mut launches = vec![KernelLaunch::new("bias_grad", "bias.cu", function, cut.blocks(), args)?];
+    if cut.splits > 1 {
+        let args = [KernelArg::U64(workspace), KernelArg::U32(cut.channels), KernelArg::U32(cut.splits)];
+        let args = [&args[..], &[KernelArg::U64(db.address)]].concat();
+        launches.push(KernelLaunch::new("bias_grad", "bias.cu", "bias_grad_finish", cut.finish_blocks(), args)?);
+    }
+    Ok(launches.into())
+}
+
+/// dY `[N, C]`: 32 columns a block.
+fn columns(dy: &Operand<'_>, db: &Operand<'_>) -> Result<LaunchPlan, KernelError> {
+    let channels = sample_len("bias_grad", dy)?;
+    let mut args = address_and_stride(dy).to_vec();
+    args.extend([KernelArg::U64(dy.samples()), KernelArg::U32(channels), KernelArg::U64(db.address)]);
+    let blocks = u64::from(channels.div_ceil(THREADS / 8));
+    Ok(vec![KernelLaunch::new("bias_grad", "bias.cu", "bias_grad_columns", blocks, args)?].into())
+}

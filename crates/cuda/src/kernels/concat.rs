@@ -1,0 +1,76 @@
+//! Concatenation, split, flatten and unflatten: copies of what does not already lie where it belongs. Usually nothing.
+
+use super::elementwise::{Elementwise, elementwise};
+use super::{KernelError, LaunchPlan, Operand, operands};
+
+/// (A, B, …) → their channels one after the other.
+pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<LaunchPlan, KernelError> {
+    let [whole] = operands("concat", outputs)?;
+    let parts = parts(inputs, &whole);
+    copies("concat", inputs.iter().copied().zip(parts))
+}
+
+/// (Y) → its channels cut into parts.
+pub(super) fn prepare_split(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<LaunchPlan, KernelError> {
+    let [whole] = operands("split", inputs)?;
+    let parts = parts(outputs, &whole);
+    copies("split", parts.into_iter().zip(outputs.iter().copied()))
+}
+
+/// A view whose bytes lie elsewhere after all.
+pub(super) fn prepare_view(
+    op: &'static str,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+) -> Result<LaunchPlan, KernelError> {
+    let ([from], [to]) = (operands(op, inputs)?, operands(op, outputs)?);
+    copies(op, [(from, to)])
+}
+
+/// The places of `parts` inside `whole`.
+fn parts<'a>(parts: &[Operand<'a>], whole: &Operand<'_>) -> Vec<Operand<'a>> {
+    let mut address = whole.address;
+    let mut place = |part: &Operand<'a>| {
+        let at = address;
+        address += part.sample() * part.ty.dtype.size();
+        Operand { ty: part.ty, address: at, batch_stride: whole.batch_stride }
+    };
+    parts.iter().map(&mut place).collect()
+}
+
+fn copies<'a>(
+    op: &'static str,
+    pairs: impl IntoIterator<Item = (Operand<'a>, Operand<'a>)>,
+) -> Result<LaunchPlan, KernelError> {
+    let mut plan = LaunchPlan::default();
+    for (from, to) in pairs {
+        let same_rows = from.samples() <= 1 || from.batch_stride == to.batch_stride;
+        if from.address == to.address && same_rows {
+            continue;
+        }
+        let kernel = Elementwise { op, file: "concat.cu", functions: ["copy_rows_v4", "copy_rows_v1"] };
+        plan.launches.extend(elementwise(&[from], &to, kernel)?.launches);
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vdnn_tensor::{DType, TensorType};
+
+    #[test]
+    fn parts_in_place_are_not_copied() {
+        let a = TensorType::new([2, 3, 4, 4], DType::F32);
+        let b = TensorType::new([2, 5, 4, 4], DType::F32);
+        let whole = TensorType::new([2, 8, 4, 4], DType::F32);
+        let out = [Operand::contiguous(&whole, 4096)];
+        let inside = Operand { ty: &a, address: 4096, batch_stride: 128 };
+        let outside = Operand::contiguous(&b, 1 << 20);
+        let plan = prepare(&[inside, outside], &out).unwrap();
+        assert_eq!(plan.launches.len(), 1);
+        let place = Operand { ty: &b, address: 4096 + 192, batch_stride: 128 };
+        assert!(prepare(&[inside, place], &out).unwrap().launches.is_empty());
+        assert!(prepare_split(&out, &[inside, place]).unwrap().launches.is_empty());
+    }
+}

@@ -1,0 +1,125 @@
+//! Compiles every CUDA kernel for every supported architecture, without a GPU.
+//!
+//! NVRTC is looked for in `VDNN_NVRTC_DIR`, then in a virtual environment under `target/`, then where the device looks.
+//! A warning is a failure: kernels are checked by nobody else before they reach a GPU.
+
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use vdnn_cuda::kernels;
+use vdnn_cuda::library::{self, LibraryOptions};
+use vdnn_cuda::nvrtc::{Compiled, KernelSource, check_compiles};
+
+/// The oldest architecture we run on, and the one we measure on.
+const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
+/// The compiler that `--install` fetches. Later ones emit code too new for drivers in use.
+const PACKAGE: &str = "nvidia-cuda-nvrtc==13.0.88";
+/// Makes the assembler tell registers and spills.
+const VERBOSE: [&str; 1] = ["--ptxas-options=-v"];
+
+/// Runs the chore.
+pub fn run(args: &[String]) -> anyhow::Result<()> {
+    match args {
+        [] => {}
+        [flag] if flag == "--install" => install()?,
+        _ => bail!("expected no arguments or --install, found {args:?}"),
+    }
+    let named = std::env::var_os("VDNN_NVRTC_DIR").map(PathBuf::from);
+    let options = LibraryOptions { cudnn: None, folders: named.into_iter().chain(installed()).collect() };
+    let nvrtc = library::nvrtc(&options)
+        .context("no NVRTC: set VDNN_NVRTC_DIR to its folder, or run `cargo xtask nvrtc --install`")?;
+    println!("NVRTC {}.{}", nvrtc.version.0, nvrtc.version.1);
+    let mut failures = 0;
+    for (name, text) in kernels::ALL {
+        let source = KernelSource { name, text, options: &VERBOSE };
+        match check_compiles(nvrtc, &source, &ARCHITECTURES) {
+            Ok(images) => failures += images.iter().map(|image| report(name, image)).sum::<usize>(),
+            Err(error) => {
+                println!("{error}");
+                failures += 1;
+            }
+        }
+    }
+    if failures > 0 {
+        bail!("{failures} of {} images failed, spilled or came with warnings", kernels::ALL.len() * ARCHITECTURES.len());
+    }
+    Ok(())
+}
+
+/// Prints an image's registers; 1 if the compiler warned or spilled.
+fn report(name: &str, image: &Compiled) -> usize {
+    let (facts, warnings): (Vec<&str>, Vec<&str>) = image.log.lines().partition(|line| is_fact(line));
+    println!("{name} {}: {} bytes", image.architecture, image.cubin.len());
+    for (function, use_of) in resources(&facts) {
+        println!("  {function:<36} {use_of}");
+    }
+    let warnings: Vec<&str> = warnings.into_iter().filter(|line| !line.trim().is_empty()).collect();
+    for line in &warnings {
+        println!("  {line}");
+    }
+    let spilled = facts.iter().any(|line| line.contains("spill") && !line.contains(" 0 bytes spill stores"));
+    usize::from(spilled || !warnings.is_empty())
+}
+
+/// Lines of the assembler that are neither warning nor error.
+fn is_fact(line: &str) -> bool {
+    let about_stack = line.contains("bytes stack frame") || line.contains("bytes spill");
+    about_stack || line.starts_with("ptxas info")
+}
+
+/// (function, registers and shared memory) from the assembler's words.
+fn resources<'a>(facts: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+    let mut function = "";
+    let mut found = Vec::new();
+    for line in facts {
+        if let Some(name) = line.split("entry function '").nth(1) {
+            function = name.split('\'').next().unwrap_or_default();
+        } else if let Some(at) = line.find("Used ") {
+            found.push((function, &line[at..]));
+        }
+    }
+    found
+}
+
+fn environment() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nvrtc")
+}
+
+/// Library folders of the environment that `--install` made.
+fn installed() -> Vec<PathBuf> {
+    let pythons = std::fs::read_dir(environment().join("lib")).into_iter().flatten().flatten();
+    pythons.map(|python| python.path().join("site-packages/nvidia/cu13/lib")).filter(|lib| lib.is_dir()).collect()
+}
+
+fn install() -> anyhow::Result<()> {
+    if !installed().is_empty() {
+        return Ok(());
+    }
+    let folder = environment();
+    run_program(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+    run_program(Command::new(folder.join("bin/python3")).args(["-m", "pip", "install", "--quiet", PACKAGE]))
+}
+
+fn run_program(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_assembler() {
+        let log = "ptxas info    : 0 bytes gmem\nptxas info    : Compiling entry function 'relu_v4' for 'sm_90'\n\
+                   ptxas info    : Function properties for relu_v4\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes \
+                   spill loads\nptxas info    : Used 32 registers, 4 bytes smem";
+        let facts: Vec<&str> = log.lines().collect();
+        assert!(facts.iter().all(|line| is_fact(line)));
+        assert_eq!(resources(&facts), [("relu_v4", "Used 32 registers, 4 bytes smem")]);
+        assert!(!is_fact("relu.cu(3): warning #177-D: variable \"x\" was declared but never referenced"));
+    }
+}
