@@ -76,20 +76,7 @@ fn one(
     // SAFETY: as above.
     unsafe { blas.gemm(&product)? };
     let second = download(arena, &stream, 2 * SLOT, c.len())?;
-    let at = |m: &[f32], ld: u64, row: u64, column: u64, t: bool| -> f64 {
-        f64::from(m[if t { column * ld + row } else { row * ld + column } as usize])
-    };
-    let mut pairs = Vec::new();
-    let mut gaps_kept = true;
-    // Not more than some 500 elements, spread over C.
-    let step = (m * n / 500).max(1);
-    for element in (0..m * n).step_by(step as usize) {
-        let (i, j) = (element / n, element % n);
-        let sum: f64 = (0..k).map(|p| at(&a, lda, i, p, ta) * at(&b, ldb, p, j, tb)).sum();
-        let old = f64::from(c[(i * ldc + j) as usize]);
-        pairs.push((first[(i * ldc + j) as usize], 0.5 * sum + f64::from(beta) * old));
-        gaps_kept &= first[(i * ldc + n) as usize] == c[(i * ldc + n) as usize];
-    }
+    let (pairs, gaps_kept) = compared(&product, [&a, &b, &c], &first);
     let error = relative_error(&pairs);
     let limit = if precision == Precision::Fp32 { 1e-5 } else { 2e-3 };
     let same = first == second;
@@ -99,4 +86,23 @@ fn one(
     });
     bench.report("gemm", error <= limit && same && gaps_kept, facts);
     Ok(())
+}
+
+/// Some 500 elements of C, spread over it, with what they should be; and whether the ends of their rows were kept.
+fn compared(p: &Product, [a, b, c]: [&[f32]; 3], result: &[f32]) -> (Vec<(f32, f64)>, bool) {
+    let at = |values: &[f32], matrix: &Matrix, row: u64, column: u64| -> f64 {
+        let (row, column) = if matrix.transposed { (column, row) } else { (row, column) };
+        f64::from(values[(row * matrix.row_stride + column) as usize])
+    };
+    let (mut pairs, mut gaps_kept) = (Vec::new(), true);
+    let step = (p.m * p.n / 500).max(1);
+    for element in (0..p.m * p.n).step_by(step as usize) {
+        let (i, j) = (element / p.n, element % p.n);
+        let sum: f64 = (0..p.k).map(|q| at(a, &p.a, i, q) * at(b, &p.b, q, j)).sum();
+        let place = (i * p.c_row_stride + j) as usize;
+        let end = (i * p.c_row_stride + p.n) as usize;
+        pairs.push((result[place], f64::from(p.alpha) * sum + f64::from(p.beta) * f64::from(c[place])));
+        gaps_kept &= result[end] == c[end];
+    }
+    (pairs, gaps_kept)
 }
