@@ -1,7 +1,7 @@
 //! Batch normalisation: statistics, normalisation, the running statistics' update and the gradient.
 //!
 //! Sums run in `f64`, channel by channel, samples in order. The variance takes a second pass over the data, around the
-//! mean, so that it never comes out of the difference of two large sums.
+//! mean, so that it never comes out of the difference of two large sums; for the same reason the mean is taken off X first.
 
 use super::launch::Launch;
 use super::real::Real;
@@ -35,18 +35,18 @@ pub(super) fn forward<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result
     let y = launch.output::<T>(0)?;
     let coefficients = |channel: usize| {
         let scale = at(&gamma, channel).wide() * inverse_deviation(op, &variance, channel);
-        (T::of(scale), T::of(at(&beta, channel).wide() - at(&mean, channel).wide() * scale))
+        (at(&mean, channel), T::of(scale), at(&beta, channel))
     };
     y.into_parts(n).into_par_iter().enumerate().for_each(|(sample, y)| {
         let plane = y.len() / c.max(1);
         for (channel, y) in y.chunks_exact_mut(plane.max(1)).enumerate() {
-            let (scale, shift) = coefficients(channel);
+            let (mean, scale, shift) = coefficients(channel);
             match &x {
                 Some(x) => {
                     let x = x.part(sample * c + channel, n * c);
-                    y.iter_mut().zip(x).for_each(|(y, &x)| *y = x * scale + shift);
+                    y.iter_mut().zip(x).for_each(|(y, &x)| *y = (x - mean) * scale + shift);
                 }
-                None => y.iter_mut().for_each(|y| *y = *y * scale + shift),
+                None => y.iter_mut().for_each(|y| *y = (*y - mean) * scale + shift),
             }
         }
     });
@@ -102,25 +102,25 @@ pub(super) fn grad<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<()
         dbeta.part(channel, c)[0] = T::of(sum);
         dgamma.part(channel, c)[0] = T::of(moment * inverse);
     }
-    // dX = a · dY + b · X + d for each channel.
+    // dX = a · dY + b · (X − mean) + d for each channel.
     let coefficients = |channel: usize| {
         let inverse = inverse_deviation(op, &variance, channel);
         let scale = at(&gamma, channel).wide() * inverse;
         let (sum, moment) = sums[channel];
         let slope = -scale * inverse * inverse * moment / count;
-        (T::of(scale), T::of(slope), T::of(-scale * sum / count - slope * at(&mean, channel).wide()))
+        (at(&mean, channel), T::of(scale), T::of(slope), T::of(-scale * sum / count))
     };
     dx.into_parts(n).into_par_iter().enumerate().for_each(|(sample, dx)| {
         let plane = dx.len() / c.max(1);
         for (channel, dx) in dx.chunks_exact_mut(plane.max(1)).enumerate() {
-            let (a, b, d) = coefficients(channel);
+            let (mean, a, b, d) = coefficients(channel);
             let x = x.part(sample * c + channel, n * c);
             match &dy {
                 Some(dy) => {
                     let dy = dy.part(sample * c + channel, n * c);
-                    dx.iter_mut().zip(x).zip(dy).for_each(|((dx, &x), &dy)| *dx = a * dy + b * x + d);
+                    dx.iter_mut().zip(x).zip(dy).for_each(|((dx, &x), &dy)| *dx = a * dy + b * (x - mean) + d);
                 }
-                None => dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = a * *dx + b * x + d),
+                None => dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = a * *dx + b * (x - mean) + d),
             }
         }
     });
