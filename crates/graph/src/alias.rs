@@ -13,6 +13,7 @@
 //! Left to others: addresses, lifetimes, and proving this analysis right (`check` follows values by itself).
 
 use crate::{Graph, GraphError, NodeId, Op, Role, ValueId};
+use std::collections::BTreeMap;
 use vdnn_tensor::Bytes;
 
 /// Whether ops may overwrite dead inputs.
@@ -85,12 +86,15 @@ impl Aliases {
     }
 }
 
+/// Length and first byte of a child within a sample's row of its parent.
+type Span = (Bytes, Bytes);
+
 /// Values as a forest: a child lies inside its parent, `offset` bytes into each sample's row.
 struct Forest<'a> {
     graph: &'a Graph,
     parent: Vec<Option<(ValueId, Bytes)>>,
-    /// Values attached directly to each value.
-    children: Vec<Vec<ValueId>>,
+    /// Values attached directly to each value, by length and first byte within a sample's row.
+    children: Vec<BTreeMap<Span, Vec<ValueId>>>,
     /// Position of the last node that reads or writes each value.
     last_use: Vec<usize>,
     position: Vec<usize>,
@@ -115,7 +119,7 @@ impl<'a> Forest<'a> {
             .iter()
             .map(|v| matches!(v.role, Role::Input | Role::Parameter | Role::State | Role::Metric))
             .collect();
-        Forest { graph, parent: vec![None; n], children: vec![Vec::new(); n], last_use, position, pinned }
+        Forest { graph, parent: vec![None; n], children: vec![BTreeMap::new(); n], last_use, position, pinned }
     }
 
     /// Updated persistents lie over their former value.
@@ -200,7 +204,8 @@ impl<'a> Forest<'a> {
     fn attach(&mut self, child: ValueId, parent: ValueId, offset: Bytes) {
         let (root, start) = self.climb(parent);
         self.parent[child.index()] = Some((root, start + offset));
-        self.children[root.index()].push(child);
+        let span = (self.row_bytes(child), start + offset);
+        self.children[root.index()].entry(span).or_default().push(child);
     }
 
     fn samples(&self, value: ValueId) -> u64 {
@@ -229,25 +234,43 @@ impl<'a> Forest<'a> {
 
     /// True when nothing reads bytes of `value`, under any name, after `node`.
     ///
-    /// Nodes are visited in order, so values already dead are dropped from the lists as they are met: the cost stays
-    /// linear in the number of values.
+    /// Only children that overlap are looked at, and since nodes are visited in order, those already dead are dropped
+    /// as they are met: neither long in-place chains nor wide forks make the analysis quadratic.
     fn dies_at(&mut self, value: ValueId, node: NodeId) -> bool {
         let at = self.position[node.index()];
         let (root, start) = self.climb(value);
-        let end = start + self.row_bytes(value);
-        let mut stack = vec![(root, 0)];
-        while let Some((id, offset)) = stack.pop() {
-            let overlaps = offset < end && start < offset + self.row_bytes(id);
-            if overlaps && self.outlives(id, at) {
+        let mut stack = vec![(root, start, start + self.row_bytes(value))];
+        while let Some((id, from, to)) = stack.pop() {
+            if self.outlives(id, at) {
                 return false;
             }
-            let children = std::mem::take(&mut self.children[id.index()]);
-            let alive = |&c: &ValueId| self.outlives(c, at) || !self.children[c.index()].is_empty();
-            let keep: Vec<ValueId> = children.into_iter().filter(alive).collect();
-            stack.extend(keep.iter().map(|&c| (c, offset + self.parent[c.index()].map_or(0, |p| p.1))));
-            self.children[id.index()] = keep;
+            for span in self.overlapping(id, from, to) {
+                let mut kept = self.children[id.index()].remove(&span).unwrap_or_default();
+                kept.retain(|&child| self.outlives(child, at) || !self.children[child.index()].is_empty());
+                let (length, offset) = span;
+                let inside = (from.max(offset) - offset, to.min(offset + length) - offset);
+                stack.extend(kept.iter().map(|&child| (child, inside.0, inside.1)));
+                if !kept.is_empty() {
+                    self.children[id.index()].insert(span, kept);
+                }
+            }
         }
         true
+    }
+
+    /// Where children of `id` lie that share bytes with `from..to` of its row. Children have few different lengths.
+    fn overlapping(&self, id: ValueId, from: Bytes, to: Bytes) -> Vec<Span> {
+        let children = &self.children[id.index()];
+        let mut found = Vec::new();
+        let mut longer = children.range((1, 0)..).next();
+        while let Some((&(length, _), _)) = longer {
+            let first = (from + 1).saturating_sub(length);
+            if first < to {
+                found.extend(children.range((length, first)..(length, to)).map(|(&span, _)| span));
+            }
+            longer = children.range((length + 1, 0)..).next();
+        }
+        found
     }
 
     fn outlives(&self, value: ValueId, at: usize) -> bool {

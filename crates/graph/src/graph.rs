@@ -294,7 +294,7 @@ impl Graph {
         let mut outputs = Vec::with_capacity(output_types.len());
         for (index, ty) in output_types.into_iter().enumerate() {
             let value_name = self.output_name(name, &op, inputs, index);
-            let role = op.output_role(index, phase);
+            let role = self.output_role(&op, inputs, index, phase);
             outputs.push(self.add_value(&value_name, ty, role, Some(node))?);
         }
         for (input, output) in op.updates() {
@@ -326,6 +326,15 @@ impl Graph {
     /// Bytes of all values with a role.
     pub fn bytes_of(&self, role: Role) -> Bytes {
         self.values.iter().filter(|value| value.role == role && value.producer.is_none()).map(|v| v.ty.bytes()).sum()
+    }
+
+    /// The op's own word, save that a sum of parameter gradients is one.
+    fn output_role(&self, op: &Op, inputs: &[ValueId], index: usize, phase: Phase) -> Role {
+        let parameter_gradient = |&id: &ValueId| self.value(id).role == Role::ParameterGradient;
+        match op {
+            Op::Add if inputs.iter().all(parameter_gradient) => Role::ParameterGradient,
+            _ => op.output_role(index, phase),
+        }
     }
 
     fn output_name(&self, name: &str, op: &Op, inputs: &[ValueId], index: usize) -> String {
