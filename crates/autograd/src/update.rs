@@ -1,7 +1,7 @@
 //! Optimizer nodes: when a parameter is updated, and with which buffers.
 
 use crate::tape::Tape;
-use crate::{AutogradError, Optimizer, Options, UpdateAt};
+use crate::{AutogradError, Optimizer, Options, Root, UpdateAt};
 use vdnn_graph::{Graph, LayerId, NodeId, Op, Phase, Role, ValueId, op};
 use vdnn_tensor::{DType, TensorType};
 
@@ -14,6 +14,8 @@ pub(crate) struct Updates {
     pending: Vec<u32>,
     postponed: Vec<(ValueId, LayerId)>,
     scalars: Option<Scalars>,
+    /// The loss: updates do nothing in an iteration in which it is not finite.
+    guard: Option<ValueId>,
 }
 
 #[derive(Clone, Copy)]
@@ -37,6 +39,10 @@ impl Updates {
             pending,
             postponed: Vec::new(),
             scalars: None,
+            guard: match options.root {
+                Root::Loss(loss) => Some(loss),
+                Root::Value { .. } => None,
+            },
         }
     }
 
@@ -86,6 +92,7 @@ impl Updates {
             inputs.push(tape.graph_mut().state(&format!("{name}.{state}"), ty.clone())?);
         }
         inputs.extend([scalars.learning_rate, scalars.iteration]);
+        inputs.extend(self.guard);
         tape.graph_mut().push_at(&format!("{name}.update"), op, &inputs, Phase::Update, layer)?;
         Ok(())
     }

@@ -21,6 +21,13 @@ pub struct Settings {
     pub algos_from: Option<Schedule>,
 }
 
+impl Settings {
+    /// A policy without limits, everything else as usual.
+    pub fn new(policy: Box<dyn MemoryPolicy>, links: Links) -> Self {
+        Settings { policy, options: Options::default(), budgets: Budgets::default(), links, algos_from: None }
+    }
+}
+
 /// A program with its plan and schedule.
 #[derive(Clone, Debug)]
 pub struct Planned {

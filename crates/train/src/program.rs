@@ -2,6 +2,7 @@
 
 use crate::TrainError;
 use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
+use vdnn_graph::op::Sgd;
 use vdnn_graph::{InPlace, Program};
 use vdnn_layers::{Mode, Net};
 
@@ -32,6 +33,14 @@ pub struct Optimization {
     pub update_at: UpdateAt,
     /// Whether weight decay also acts on biases and batch norm's parameters.
     pub decay_vectors: bool,
+}
+
+impl Optimization {
+    /// SGD with momentum and weight decay, each parameter updated right after its gradient.
+    pub fn sgd(momentum: f64, weight_decay: f64) -> Self {
+        let sgd = Sgd { momentum, dampening: 0.0, weight_decay, nesterov: false };
+        Optimization { optimizer: Optimizer::Sgd(sgd), update_at: UpdateAt::Layer, decay_vectors: true }
+    }
 }
 
 /// The network for a batch size and a mode, as the model builds it.

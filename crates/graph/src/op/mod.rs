@@ -106,9 +106,9 @@ pub enum Op {
     SoftmaxCrossEntropyGrad(SoftmaxCrossEntropy),
     /// (logits `[N, K]`, labels `[N]`) → number of rows whose largest logit is the label's, `[1]`.
     Accuracy,
-    /// (W, dW, momentum?, learning rate, iteration) → W', momentum'. An effect.
+    /// (W, dW, momentum?, learning rate, iteration, guard?) → W', momentum'. An effect.
     Sgd(Sgd),
-    /// (W, dW, M, V, learning rate, iteration) → W', M', V'. An effect.
+    /// (W, dW, M, V, learning rate, iteration, guard?) → W', M', V'. An effect.
     Adam(Adam),
 }
 

@@ -2,6 +2,8 @@
 //!
 //! `g = dW + decay · W`; with momentum `M = g` at iteration 0, else `M = mu · M + (1 − dampening) · g`, and `g = M`, or
 //! `g + mu · M` for Nesterov; `W' = W − lr · g`.
+//!
+//! With a guard (the loss) that is not finite nothing changes: a run that diverges stops with its last good weights.
 
 use super::{Inferred, arity, iteration_counter, same_type, vector};
 use serde::{Deserialize, Serialize};
@@ -28,7 +30,7 @@ impl Sgd {
 
     pub(super) fn infer(&self, inputs: &[&TensorType]) -> Inferred {
         let operands = 4 + usize::from(self.has_momentum());
-        arity(inputs, operands..=operands)?;
+        arity(inputs, operands..=operands + 1)?;
         let w = inputs[0];
         same_type("dW", w, inputs[1])?;
         if self.has_momentum() {
@@ -36,6 +38,9 @@ impl Sgd {
         }
         vector("the learning rate", 1, w, inputs[operands - 2])?;
         iteration_counter(inputs[operands - 1])?;
+        if let Some(guard) = inputs.get(operands) {
+            vector("the guard", 1, w, guard)?;
+        }
         Ok(vec![w.clone(); 1 + usize::from(self.has_momentum())])
     }
 }

@@ -6,9 +6,10 @@ use super::stretch::advance;
 use crate::DeviceError;
 use vdnn_graph::op::Adam;
 
-/// (W, dW, M, V, learning rate, iteration) → W', M', V'.
+/// (W, dW, M, V, learning rate, iteration, guard?) → W', M', V'. A guard that is not finite changes nothing.
 pub(super) fn update<T: Real>(op: &Adam, mut launch: Launch<'_>) -> Result<(), DeviceError> {
     let lr = launch.scalar::<T>(4)?.wide();
+    let go = launch.guard::<T>(6)?;
     let t = (launch.iteration(5)? + 1) as f64;
     let step = T::of(lr / (1.0 - op.beta1.powf(t)));
     let root_correction = T::of((1.0 - op.beta2.powf(t)).sqrt());
@@ -21,6 +22,9 @@ pub(super) fn update<T: Real>(op: &Adam, mut launch: Launch<'_>) -> Result<(), D
     let m = (launch.source::<T>(2, 1)?, launch.output::<T>(1)?);
     let v = (launch.source::<T>(3, 2)?, launch.output::<T>(2)?);
     advance(rows, [w, m, v], dw, |[w, m, v], dw| {
+        if !go {
+            return;
+        }
         for (((w, m), v), &dw) in w.iter_mut().zip(m).zip(v).zip(dw) {
             let g = dw + decay * *w;
             *m += rest1 * (g - *m);

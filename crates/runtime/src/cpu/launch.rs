@@ -159,6 +159,11 @@ impl<'a> Launch<'a> {
         }
     }
 
+    /// True when the optional guard at `index` is absent or finite.
+    pub(super) fn guard<T: Real>(&self, index: usize) -> Result<bool, DeviceError> {
+        if index < self.inputs.len() { Ok(self.scalar::<T>(index)?.wide().is_finite()) } else { Ok(true) }
+    }
+
     /// A scalar input.
     pub(super) fn scalar<T: Real>(&self, index: usize) -> Result<T, DeviceError> {
         Ok(self.input::<T>(index)?.part(0, 1)[0])

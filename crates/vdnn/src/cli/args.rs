@@ -1,0 +1,198 @@
+//! Options that several commands share, as typed; what they mean is in `resolve`.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use vdnn::device::DeviceName;
+use vdnn_memory::{Placement, Prefetch, Sync};
+use vdnn_tensor::Bytes;
+
+/// The network.
+#[derive(Args, Clone)]
+pub struct ModelArgs {
+    /// Network; see `vdnn models`.
+    #[arg(long, default_value = "vgg-small")]
+    pub model: String,
+    /// Samples in a batch.
+    #[arg(long, short = 'b', default_value_t = 64)]
+    pub batch_size: u64,
+    /// Height and width of the images (the data set's or the network's own unless given).
+    #[arg(long)]
+    pub image_size: Option<u64>,
+    /// Number of classes (the data set's or the network's own unless given).
+    #[arg(long)]
+    pub classes: Option<u64>,
+    /// Arithmetic.
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+    /// Probability of dropping, for networks that have dropout.
+    #[arg(long)]
+    pub dropout: Option<f64>,
+    /// Label smoothing of the loss.
+    #[arg(long, default_value_t = 0.0)]
+    pub smoothing: f64,
+    /// Seed of initial values, shuffling and dropout (0 unless given).
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+/// How numbers are stored and multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Dtype {
+    /// Single precision throughout.
+    F32,
+    /// Single precision storage, products on tensor cores (CUDA).
+    Tf32,
+    /// bfloat16 storage.
+    Bf16,
+    /// Half precision storage.
+    F16,
+    /// Double precision (CPU).
+    F64,
+}
+
+/// The optimizer's memory, as far as planning needs it.
+#[derive(Args, Clone)]
+pub struct OptimizerArgs {
+    /// Optimizer.
+    #[arg(long, value_enum, default_value_t = Opt::Sgd)]
+    pub opt: Opt,
+    /// Momentum of SGD; 0 for none.
+    #[arg(long, default_value_t = 0.9)]
+    pub momentum: f64,
+    /// Nesterov's form of momentum.
+    #[arg(long)]
+    pub nesterov: bool,
+    /// Weight decay.
+    #[arg(long, default_value_t = 5e-4)]
+    pub weight_decay: f64,
+    /// When parameters are updated: right after their gradient, or all at the end.
+    #[arg(long, value_enum, default_value_t = Update::Layer)]
+    pub update: Update,
+}
+
+/// Optimizers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Opt {
+    /// Stochastic gradient descent.
+    Sgd,
+    /// Adam with L2 penalty.
+    Adam,
+    /// Adam with decoupled decay.
+    Adamw,
+}
+
+/// When updates run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Update {
+    /// Right after the parameter's gradient.
+    Layer,
+    /// After all gradients.
+    End,
+}
+
+/// How memory is planned.
+#[derive(Args, Clone)]
+pub struct PlanArgs {
+    /// Memory policy; see `vdnn policies`. (`none`, or `dyn` with a budget, unless given.)
+    #[arg(long)]
+    pub policy: Option<String>,
+    /// Device memory the plan may use, e.g. 12GiB; `none` for unlimited.
+    #[arg(long, value_parser = budget, default_value = "none")]
+    pub budget: Budget,
+    /// Pinned host memory the plan may use; `none` for unlimited.
+    #[arg(long, value_parser = budget, default_value = "none")]
+    pub host_budget: Budget,
+    /// When offloaded bytes come back: paper, lookahead:N or cost.
+    #[arg(long, value_parser = prefetch, default_value = "cost")]
+    pub prefetch: Prefetch,
+    /// How streams wait for copies.
+    #[arg(long, value_parser = sync, default_value = "events")]
+    pub sync: Sync,
+    /// How addresses are found: planned, first-fit or size-class.
+    #[arg(long, value_parser = placement, default_value = "planned")]
+    pub placement: Placement,
+    /// Values smaller than this stay on the device.
+    #[arg(long, value_parser = size, default_value = "1MiB")]
+    pub min_offload: Bytes,
+    /// Take every kernel's algorithm from this schedule file.
+    #[arg(long)]
+    pub algos_from: Option<PathBuf>,
+    /// Machine description by name or file.
+    #[arg(long)]
+    pub machine: Option<String>,
+    /// Recorded profile of a device.
+    #[arg(long)]
+    pub profile: Option<PathBuf>,
+    /// Only kernels whose results never vary between runs.
+    #[arg(long)]
+    pub deterministic: bool,
+    /// Write the schedule to this file (`.txt` or `.json`).
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+/// An upper limit, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget(pub Option<Bytes>);
+
+/// Where to run.
+#[derive(Args, Clone)]
+pub struct DeviceArgs {
+    /// cpu, cuda or cuda:NUMBER; the best one present unless given.
+    #[arg(long)]
+    pub device: Option<DeviceName>,
+    /// Threads of the CPU device; all cores unless given.
+    #[arg(long)]
+    pub threads: Option<usize>,
+}
+
+/// The data.
+#[derive(Args, Clone)]
+pub struct DataArgs {
+    /// Data set; see `vdnn data`.
+    #[arg(long, default_value = "fashion-mnist-sample")]
+    pub data: String,
+    /// Folder of a data set that is not embedded.
+    #[arg(long)]
+    pub data_dir: Option<PathBuf>,
+    /// Images of a synthetic data set.
+    #[arg(long)]
+    pub samples: Option<usize>,
+    /// Threads that prepare batches.
+    #[arg(long, default_value_t = 1)]
+    pub workers: usize,
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    vdnn_tensor::parse_bytes(text).map_err(|error| error.to_string())
+}
+
+fn budget(text: &str) -> Result<Budget, String> {
+    if text == "none" { Ok(Budget(None)) } else { size(text).map(|bytes| Budget(Some(bytes))) }
+}
+
+fn prefetch(text: &str) -> Result<Prefetch, String> {
+    match text.split_once(':') {
+        None if text == "paper" => Ok(Prefetch::Paper),
+        None if text == "cost" => Ok(Prefetch::Cost),
+        Some(("lookahead", n)) => n.parse().map(Prefetch::Lookahead).map_err(|_| format!("expected lookahead:NUMBER, found {text}")),
+        _ => Err(format!("expected paper, lookahead:N or cost, found {text}")),
+    }
+}
+
+fn sync(text: &str) -> Result<Sync, String> {
+    match text {
+        "per-layer" => Ok(Sync::PerLayer),
+        "events" => Ok(Sync::Events),
+        _ => Err(format!("expected per-layer or events, found {text}")),
+    }
+}
+
+fn placement(text: &str) -> Result<Placement, String> {
+    match text {
+        "planned" => Ok(Placement::Planned),
+        "first-fit" => Ok(Placement::FirstFit),
+        "size-class" => Ok(Placement::SizeClass),
+        _ => Err(format!("expected planned, first-fit or size-class, found {text}")),
+    }
+}

@@ -1,0 +1,174 @@
+//! `vdnn plan`: compile a schedule for a machine description or a recorded profile, and explain it. No GPU needed.
+
+use super::Report;
+use super::args::{ModelArgs, OptimizerArgs, PlanArgs};
+use super::resolve;
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Instant;
+use vdnn_graph::{Program, Role};
+use vdnn_layers::Mode;
+use vdnn_memory::HomeLayout;
+use vdnn_schedule::{Direction, KernelTable, Space, Stats, stats};
+use vdnn_sim::{Links, ProfileCost, oracle_seconds, simulate};
+use vdnn_tensor::format_bytes;
+use vdnn_train::{Planned, Settings, plan, program};
+
+/// Options of `vdnn plan`.
+#[derive(Args)]
+pub struct PlanCommand {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    optimizer: OptimizerArgs,
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// Print the whole schedule.
+    #[arg(long)]
+    print: bool,
+}
+
+/// Everything known of a plan.
+struct Explained {
+    planned: Planned,
+    stats: Stats,
+    machine: String,
+    floor: u64,
+    floor_bound: u64,
+    predicted_ms: f64,
+    oracle_ms: f64,
+    planning_seconds: f64,
+}
+
+/// Plans and reports.
+pub fn run(args: &PlanCommand) -> Result<Report> {
+    let build = resolve::network(&args.model, None, None, None, args.model.seed.unwrap_or(0))?;
+    let net = program::network(&build, args.model.batch_size, Mode::Train)?;
+    let program = Arc::new(program::training(net, &resolve::optimization(&args.optimizer)?)?);
+    let (machine, kernels, links) = costs(&args.plan, &program)?;
+    let settings = resolve::settings(&args.plan, links, args.plan.profile.is_none())?;
+    let explained = explain(program, kernels, machine, &settings)?;
+    if let Some(path) = &args.plan.out {
+        resolve::write_schedule(path, &explained.planned.schedule)?;
+    }
+    let mut text = describe(&explained, &settings);
+    if args.print {
+        text = format!("{}\n{text}", vdnn_schedule::to_text(&explained.planned.schedule));
+    }
+    Ok(Report::new(document(&args.model.model, &explained, &settings), text))
+}
+
+/// Kernel choices and link rates: from a profile (completed by a machine description when one is named), else modelled.
+fn costs(args: &PlanArgs, program: &Program) -> Result<(String, KernelTable, Links)> {
+    let Some(path) = &args.profile else {
+        let machine = resolve::machine(args.machine.as_deref().unwrap_or("titan-x"))?;
+        return Ok((machine.name.clone(), machine.kernel_table(program)?, machine.links()));
+    };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the profile {}", path.display()))?;
+    let profile = vdnn_schedule::Profile::from_json(&text).with_context(|| format!("in the profile {}", path.display()))?;
+    let name = profile.device.clone();
+    let mut cost = ProfileCost::new(profile)?;
+    if let Some(machine) = &args.machine {
+        cost = cost.with_fallback(resolve::machine(machine)?);
+    }
+    Ok((name, cost.kernel_table(program)?.table, cost.links()))
+}
+
+fn explain(program: Arc<Program>, kernels: KernelTable, machine: String, settings: &Settings) -> Result<Explained> {
+    let homes = HomeLayout::for_graphs(&[&program.graph], settings.options.alignment);
+    let started = Instant::now();
+    let planned = plan::plan(Arc::clone(&program), kernels, &homes, settings)?;
+    let planning_seconds = started.elapsed().as_secs_f64();
+    let floor = plan::floor(&program, &planned.kernels, &homes, settings)?;
+    let floor_bound = plan::problem(&program, &planned.kernels, &homes, settings).floor_bound();
+    let timeline = simulate(&planned.schedule, &planned.kernels, &settings.links)?;
+    Ok(Explained {
+        stats: stats(&planned.schedule),
+        machine,
+        floor,
+        floor_bound,
+        predicted_ms: timeline.seconds * 1e3,
+        oracle_ms: oracle_seconds(&program, &planned.kernels) * 1e3,
+        planning_seconds,
+        planned,
+    })
+}
+
+fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
+    let Explained { planned, stats, .. } = explained;
+    let graph = &planned.program.graph;
+    let largest: Vec<Value> =
+        stats.largest_at_peak.iter().map(|b| json!({ "name": b.name, "bytes": b.bytes })).collect();
+    json!({
+        "model": model,
+        "policy": planned.schedule.policy,
+        "machine": explained.machine,
+        "budget_bytes": settings.budgets.device,
+        "peak_bytes": planned.schedule.peak_bytes(Space::Device),
+        "live_peak_bytes": stats.live_peak_bytes,
+        "floor_bytes": explained.floor,
+        "floor_bound_bytes": explained.floor_bound,
+        "host_peak_bytes": planned.schedule.peak_bytes(Space::Host),
+        "disk_peak_bytes": planned.schedule.peak_bytes(Space::Disk),
+        "offload_bytes": planned.schedule.transfer_bytes(Direction::Offload),
+        "prefetch_bytes": planned.schedule.transfer_bytes(Direction::Prefetch),
+        "recompute_ms": 0.0,
+        "predicted_ms": explained.predicted_ms,
+        "oracle_ms": explained.oracle_ms,
+        "lower_bound_ms": null,
+        "feature_map_bytes": feature_map_bytes(&planned.program),
+        "parameter_bytes": graph.bytes_of(Role::Parameter),
+        "workspace_peak_bytes": stats.workspace_peak_bytes,
+        "n_steps": planned.program.n_steps(),
+        "n_commands": planned.schedule.commands.len(),
+        "planning_seconds": explained.planning_seconds,
+        "largest": largest,
+        "violations": [],
+    })
+}
+
+/// Bytes of all feature-map storages: the sum the paper counts, in-place activations counted once.
+fn feature_map_bytes(program: &Program) -> u64 {
+    let graph = &program.graph;
+    let roots = graph.value_ids().filter(|&id| program.aliases.root(id) == id);
+    let maps = roots.filter(|&id| graph.value(id).role == Role::FeatureMap);
+    maps.map(|id| program.aliases.storage_bytes(id)).sum()
+}
+
+fn describe(explained: &Explained, settings: &Settings) -> String {
+    let Explained { planned, stats, .. } = explained;
+    let schedule = &planned.schedule;
+    let budget = settings.budgets.device.map_or("none".to_string(), |b| format!("{} ({b} bytes)", format_bytes(b)));
+    let bytes = |b: u64| format!("{} ({b} bytes)", format_bytes(b));
+    let slowdown = (explained.predicted_ms / explained.oracle_ms - 1.0) * 100.0;
+    let mut text = format!(
+        "{} under {} on {}: {} steps, {} commands, checked, planned in {:.3} s\n\n",
+        schedule.name,
+        schedule.policy,
+        explained.machine,
+        planned.program.n_steps(),
+        schedule.commands.len(),
+        explained.planning_seconds,
+    );
+    let rows = [
+        ("budget", budget),
+        ("peak", bytes(schedule.peak_bytes(Space::Device))),
+        ("live at the peak", bytes(stats.live_peak_bytes)),
+        ("floor of the policy", bytes(explained.floor)),
+        ("any kernel by itself", bytes(explained.floor_bound)),
+        ("host memory", bytes(schedule.peak_bytes(Space::Host))),
+        ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),
+        ("prefetched per step", bytes(schedule.transfer_bytes(Direction::Prefetch))),
+        ("predicted step", format!("{:.3} ms, {slowdown:+.1} % over the fastest kernels' {:.3} ms", explained.predicted_ms, explained.oracle_ms)),
+    ];
+    for (name, value) in rows {
+        text.push_str(&format!("{name:22}{value}\n"));
+    }
+    text.push_str(&format!("\nlargest at the peak, {}:\n", stats.peak_at));
+    for buffer in &stats.largest_at_peak {
+        text.push_str(&format!("  {:32} {}\n", buffer.name, bytes(buffer.bytes)));
+    }
+    text
+}

@@ -1,0 +1,146 @@
+//! From arguments as typed to what they mean.
+
+use super::args::{Dtype, ModelArgs, Opt, OptimizerArgs, PlanArgs, Update};
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use vdnn::device::DeviceName;
+use vdnn_autograd::{Optimizer, UpdateAt};
+use vdnn_graph::Precision;
+use vdnn_graph::op::{Adam, Sgd};
+use vdnn_layers::{Mode, Net};
+use vdnn_memory::{Budgets, MemoryPolicy, Options, policies};
+use vdnn_models::Options as ModelOptions;
+use vdnn_schedule::Schedule;
+use vdnn_sim::{Links, Machine};
+use vdnn_tensor::DType;
+use vdnn_train::{Optimization, Settings};
+
+/// The error a network builder returns.
+pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A network builder from arguments, with what the data set decides filled in.
+pub fn network(
+    args: &ModelArgs,
+    image_size: Option<u64>,
+    channels: Option<u64>,
+    classes: Option<u64>,
+    seed: u64,
+) -> Result<impl Fn(u64, Mode) -> Result<Net, BuildError> + use<>> {
+    let spec = vdnn_models::find(&args.model)?;
+    let (dtype, precision) = dtype(args.dtype)?;
+    let options = ModelOptions {
+        batch_size: args.batch_size,
+        image_size: args.image_size.or(image_size),
+        channels,
+        classes: args.classes.or(classes),
+        dropout: args.dropout,
+        label_smoothing: args.smoothing,
+        mode: Mode::Train,
+        seed,
+        dtype,
+        precision,
+    };
+    Ok(move |batch_size, mode| spec.build(&ModelOptions { batch_size, mode, ..options.clone() }).map_err(Into::into))
+}
+
+fn dtype(dtype: Dtype) -> Result<(DType, Precision)> {
+    match dtype {
+        Dtype::F32 => Ok((DType::F32, Precision::F32)),
+        Dtype::Tf32 => Ok((DType::F32, Precision::Tf32)),
+        Dtype::F64 => Ok((DType::F64, Precision::F32)),
+        Dtype::Bf16 | Dtype::F16 => {
+            bail!("--dtype {dtype:?}: no kernels in half precision yet; use f32, or tf32 on a GPU")
+        }
+    }
+}
+
+/// The device asked for, or the best one present; refuses arithmetic it does not have.
+pub fn device(asked: Option<DeviceName>, dtype: Dtype) -> Result<DeviceName> {
+    let device = asked.unwrap_or_else(DeviceName::best);
+    match (device, dtype) {
+        (DeviceName::Cpu, Dtype::Tf32) => bail!("--dtype tf32 needs a GPU's tensor cores; use f32 on the CPU"),
+        (DeviceName::Cuda(_), Dtype::F64) => bail!("--dtype f64 runs on the CPU only; add --device cpu"),
+        _ => Ok(device),
+    }
+}
+
+/// The optimizer asked for.
+pub fn optimization(args: &OptimizerArgs) -> Result<Optimization> {
+    let optimizer = match args.opt {
+        Opt::Sgd => {
+            if args.nesterov && args.momentum == 0.0 {
+                bail!("--nesterov needs momentum: expected --momentum above 0, found 0");
+            }
+            let (momentum, weight_decay) = (args.momentum, args.weight_decay);
+            Optimizer::Sgd(Sgd { momentum, dampening: 0.0, weight_decay, nesterov: args.nesterov })
+        }
+        Opt::Adam | Opt::Adamw => Optimizer::Adam(Adam {
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: args.weight_decay,
+            decoupled: args.opt == Opt::Adamw,
+        }),
+    };
+    let update_at = match args.update {
+        Update::Layer => UpdateAt::Layer,
+        Update::End => UpdateAt::End,
+    };
+    Ok(Optimization { optimizer, update_at, decay_vectors: true })
+}
+
+/// The policy asked for: `none`, or `dyn` when there is a budget, unless named.
+pub fn policy(args: &PlanArgs) -> Result<Box<dyn MemoryPolicy>> {
+    let default = if args.budget.0.is_some() { "dyn" } else { "none" };
+    let name = args.policy.as_deref().unwrap_or(default);
+    policies::find(name).with_context(|| unknown("policy", name, policies::REGISTRY.iter().map(|entry| entry.name)))
+}
+
+/// How to plan.
+pub fn settings(args: &PlanArgs, links: Links, modelled: bool) -> Result<Settings> {
+    let defaults = Options::default();
+    let options = Options {
+        prefetch: args.prefetch,
+        sync: args.sync,
+        placement: args.placement,
+        min_offload: args.min_offload,
+        memory_optimal_workspace: if modelled { 0 } else { defaults.memory_optimal_workspace },
+        ..defaults
+    };
+    let algos_from = args.algos_from.as_deref().map(read_schedule).transpose()?;
+    let budgets = Budgets { device: args.budget.0, host: args.host_budget.0 };
+    Ok(Settings { policy: policy(args)?, options, budgets, links, algos_from })
+}
+
+/// A machine description by name, or from a file when the name looks like one.
+pub fn machine(name: &str) -> Result<Machine> {
+    let looks_like_file = name.contains('/') || name.ends_with(".json");
+    if !looks_like_file {
+        return Ok(Machine::named(name)?);
+    }
+    let text = std::fs::read_to_string(name).with_context(|| format!("cannot read the machine description {name}"))?;
+    Ok(Machine::parse_file(name, &text)?)
+}
+
+fn read_schedule(path: &Path) -> Result<Schedule> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the schedule {}", path.display()))?;
+    vdnn_schedule::read_schedule(&text).with_context(|| format!("in the schedule {}", path.display()))
+}
+
+/// Writes a schedule as text or JSON, by the file's ending.
+pub fn write_schedule(path: &Path, schedule: &Schedule) -> Result<()> {
+    let text = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("json") => vdnn_schedule::to_json(schedule),
+        Some("txt") => vdnn_schedule::to_text(schedule),
+        _ => bail!("--out {}: expected a file ending in .txt or .json", path.display()),
+    };
+    std::fs::write(path, text).with_context(|| format!("cannot write the schedule {}", path.display()))
+}
+
+/// The message for an unknown name, with the nearest known ones.
+pub fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let mut ranked: Vec<(f64, &str)> = known.map(|known| (strsim::jaro_winkler(name, known), known)).collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    let nearest: Vec<&str> = ranked.iter().take(3).map(|&(_, known)| known).collect();
+    format!("unknown {what} {name:?}; the nearest are {}", nearest.join(", "))
+}

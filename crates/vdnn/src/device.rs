@@ -1,0 +1,68 @@
+//! Devices by name, and what copies cost on them.
+
+use std::str::FromStr;
+use vdnn_runtime::{CpuDevice, Device, DeviceError};
+use vdnn_sim::Links;
+
+/// `cpu`, `cuda` or `cuda:1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceName {
+    /// The processor, with its memory as the device's.
+    Cpu,
+    /// An NVIDIA GPU by ordinal.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(DeviceName::Cpu),
+            None if text == "cuda" => Ok(DeviceName::Cuda(0)),
+            Some(("cuda", ordinal)) => {
+                ordinal.parse().map(DeviceName::Cuda).map_err(|_| format!("expected cuda:NUMBER, found {text}"))
+            }
+            _ => Err(format!("expected cpu, cuda or cuda:NUMBER, found {text}")),
+        }
+    }
+}
+
+impl std::fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeviceName::Cpu => f.write_str("cpu"),
+            DeviceName::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+impl DeviceName {
+    /// The first GPU if there is one, else the CPU.
+    pub fn best() -> Self {
+        match vdnn_cuda::driver::device_count() {
+            Ok(count) if count > 0 => DeviceName::Cuda(0),
+            _ => DeviceName::Cpu,
+        }
+    }
+
+    /// What copies between the device and its lower tier cost, for planning: measured figures of an H200's link for CUDA,
+    /// a processor's copy rate for the CPU.
+    pub fn links(self) -> Links {
+        match self {
+            DeviceName::Cpu => Links { d2h: 6e9, h2d: 6e9, duplex_each: 4e9, latency: 5e-6 },
+            DeviceName::Cuda(_) => Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6 },
+        }
+    }
+}
+
+/// Opens a device.
+///
+/// # Errors
+/// [`DeviceError::Unavailable`] with what is missing and what to do.
+pub fn open_device(name: DeviceName) -> Result<Box<dyn Device>, DeviceError> {
+    match name {
+        DeviceName::Cpu => Ok(Box::new(CpuDevice::new())),
+        DeviceName::Cuda(ordinal) => Ok(Box::new(vdnn_cuda::CudaDevice::open(ordinal)?)),
+    }
+}
