@@ -14,12 +14,12 @@
 #![allow(unsafe_code)]
 
 mod access;
+mod mark;
 
 pub use access::{Access, ByteRegion};
 
 use crate::DeviceError;
 use bytemuck::Pod;
-use rayon::prelude::*;
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -109,55 +109,9 @@ impl Arena {
         Ok(())
     }
 
-    /// Writes the pattern that [`Arena::highest_changed`] looks for.
-    ///
-    /// # Errors
-    /// [`DeviceError::Conflict`] while anything is borrowed.
-    pub fn fill_pattern(&self) -> Result<(), DeviceError> {
-        let whole = Access::new("fill pattern", &[], &[ByteRegion::contiguous(0, self.bytes)])?;
-        for writing in self.borrow(&whole)?.open().writes {
-            let bytes = writing.view::<u8>()?.into_slice().unwrap_or_default();
-            bytes.par_chunks_mut(PATTERN_CHUNK).enumerate().for_each(|(chunk, bytes)| {
-                for (index, word) in bytes.chunks_mut(8).enumerate() {
-                    let pattern = pattern((chunk * PATTERN_CHUNK / 8 + index) as u64);
-                    word.copy_from_slice(&pattern[..word.len()]);
-                }
-            });
-        }
-        Ok(())
-    }
-
-    /// One past the highest byte that no longer holds the pattern; 0 when all do.
-    ///
-    /// # Errors
-    /// [`DeviceError::Conflict`] while anything is being written.
-    pub fn highest_changed(&self) -> Result<u64, DeviceError> {
-        let whole = Access::new("measured peak", &[ByteRegion::contiguous(0, self.bytes)], &[])?;
-        let mut borrow = self.borrow(&whole)?;
-        let bytes = match borrow.open().reads.first() {
-            Some(reading) => reading.view::<u8>()?.as_slice().unwrap_or_default(),
-            None => &[],
-        };
-        let changed = |(index, word): (usize, &[u8])| {
-            let pattern = pattern(index as u64);
-            (0..word.len()).rev().find(|&at| word[at] != pattern[at]).map(|at| (index * 8 + at + 1) as u64)
-        };
-        Ok(bytes.chunks(8).enumerate().rev().find_map(changed).unwrap_or(0))
-    }
-
     fn live(&self) -> MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A multiple of 8, so that chunks start at words.
-const PATTERN_CHUNK: usize = 1 << 20;
-
-/// The fill of word `index`: pseudo-random by address, and of bytes 0x60..0x70, so that the last bytes of ordinary numbers
-/// (floats below 10^19, small integers, zeros, the 0xFF of a poison) differ from it with certainty.
-fn pattern(index: u64) -> [u8; 8] {
-    let mixed = (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    ((mixed ^ mixed >> 29) & 0x0F0F_0F0F_0F0F_0F0F | 0x6060_6060_6060_6060).to_le_bytes()
 }
 
 /// Bytes of an arena that nobody else may touch in a conflicting way while this lives.
@@ -491,83 +445,4 @@ fn rest_of_row(rows: usize, row_len: usize, stride: usize, at: usize) -> (usize,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn access(reads: &[ByteRegion], writes: &[ByteRegion]) -> Arc<Access> {
-        Access::new("test", reads, writes).unwrap()
-    }
-
-    #[test]
-    fn a_conflict_is_refused_while_it_lasts() {
-        let arena = Arena::new("device", 64).unwrap();
-        let (low, high) = (ByteRegion::contiguous(0, 16), ByteRegion::contiguous(8, 16));
-        let reading = arena.borrow(&access(&[low], &[])).unwrap();
-        arena.borrow(&access(&[high], &[])).unwrap();
-        let refused = arena.borrow(&access(&[], &[high]));
-        assert!(matches!(refused, Err(DeviceError::Conflict { .. })), "{refused:?}");
-        drop(reading);
-        arena.borrow(&access(&[], &[high])).unwrap();
-    }
-
-    #[test]
-    fn bounds_and_alignment_are_checked() {
-        let arena = Arena::new("device", 16).unwrap();
-        assert!(arena.borrow(&access(&[ByteRegion::contiguous(8, 9)], &[])).is_err());
-        let mut borrow = arena.borrow(&access(&[ByteRegion::contiguous(2, 8)], &[])).unwrap();
-        let opened = borrow.open();
-        assert!(opened.reads[0].view::<f32>().is_err());
-        assert_eq!(opened.reads[0].view::<u16>().unwrap().len(), 4);
-    }
-
-    #[test]
-    fn copies_between_rows_and_stretches() {
-        let arena = Arena::new("device", 64).unwrap();
-        let rows = ByteRegion { offset: 33, rows: 3, row_bytes: 4, stride: 7 };
-        let mut borrow = arena.borrow(&access(&[ByteRegion::contiguous(0, 12)], &[rows])).unwrap();
-        let Opened { reads, mut writes } = borrow.open();
-        let source: Vec<u8> = (1..13).collect();
-        let mut target = writes.remove(0).view::<u8>().unwrap();
-        target.copy_from(&View::from_slice(&source), 3..11);
-        let mut seen = Vec::new();
-        target.for_each_row(|row| seen.push(row.to_vec()));
-        assert_eq!(seen, [[0, 0, 0, 4], [5, 6, 7, 8], [9, 10, 11, 0]]);
-        assert_eq!(reads[0].view::<u8>().unwrap().len(), 12);
-    }
-
-    #[test]
-    fn the_highest_changed_byte_is_exact() {
-        let arena = Arena::new("device", 3 * PATTERN_CHUNK as u64 + 13).unwrap();
-        arena.fill_pattern().unwrap();
-        assert_eq!(arena.highest_changed().unwrap(), 0);
-        for end in [1, 7, 8, 4096, PATTERN_CHUNK as u64 + 3, arena.bytes()] {
-            for byte in [0, 0xFF, 0x3F] {
-                arena.fill_pattern().unwrap();
-                arena.fill(&access(&[], &[ByteRegion::contiguous(end - 1, 1)]), byte).unwrap();
-                assert_eq!(arena.highest_changed().unwrap(), end);
-            }
-        }
-    }
-
-    #[test]
-    fn an_empty_arena_is_an_arena() {
-        let arena = Arena::new("host", 0).unwrap();
-        arena.fill_pattern().unwrap();
-        assert_eq!(arena.highest_changed().unwrap(), 0);
-        assert!(Arena::new("host", u64::MAX).is_err());
-    }
-
-    #[test]
-    fn parts_of_sliced_rows() {
-        // Two samples of three elements, four apart: a slice of [2, 4].
-        assert_eq!(part_range(2, 3, 4, 1, 2), (4, 3));
-        assert_eq!(part_range(2, 3, 4, 5, 6), (6, 1));
-        assert_eq!(part_range(1, 6, 6, 1, 2), (3, 3));
-    }
-
-    #[test]
-    #[should_panic(expected = "crosses rows")]
-    fn parts_never_cross_rows() {
-        part_range(2, 3, 4, 0, 1);
-    }
-}
+mod tests;

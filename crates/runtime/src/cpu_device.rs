@@ -113,7 +113,8 @@ impl Drop for CpuDevice {
 
 impl Device for CpuDevice {
     fn description(&self) -> Description {
-        let details = format!("{} {}, {} threads", std::env::consts::ARCH, std::env::consts::OS, self.pool.current_num_threads());
+        let details =
+            format!("{} {}, {} threads", std::env::consts::ARCH, std::env::consts::OS, self.pool.current_num_threads());
         Description { name: "cpu".to_string(), details, context_bytes: 0 }
     }
 
@@ -198,3 +199,5 @@ impl Device for CpuDevice {
     }
 }
 
+#[cfg(test)]
+mod tests;

@@ -201,7 +201,10 @@ fn place(program: &Program, schedule: &Schedule, home: &Home) -> Result<Place, D
     let refuse = |reason| DeviceError::Schedule { place: format!("a home in {}", schedule.name), reason };
     let values = program.graph.values();
     let (Some(value), Some(_)) = (values.get(home.initial.index()), values.get(home.last.index())) else {
-        return Err(refuse(format!("expected values of the program, found ids {:?} and {:?}", home.initial, home.last)));
+        return Err(refuse(format!(
+            "expected values of the program, found ids {:?} and {:?}",
+            home.initial, home.last
+        )));
     };
     let Some(buffer) = schedule.buffers.get(home.buffer.index()) else {
         return Err(refuse(format!("expected a buffer for {}, found id {:?}", value.name, home.buffer)));
@@ -222,7 +225,8 @@ fn same_persistents(before: &BTreeMap<String, Place>, now: &BTreeMap<String, Pla
         if earlier != place {
             let (expected, found) = (earlier.offset, place.offset);
             let sizes = format!("{} and {} bytes", earlier.bytes, place.bytes);
-            let reason = format!("expected its home at {expected} as in schedules added before, found {found} ({sizes})");
+            let reason =
+                format!("expected its home at {expected} as in schedules added before, found {found} ({sizes})");
             return Err(DeviceError::Schedule { place: name.clone(), reason });
         }
     }

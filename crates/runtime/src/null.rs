@@ -81,7 +81,10 @@ impl Device for NullDevice {
 
     fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {
         if let Some([device, host]) = self.reserved {
-            return Err(refuse("reserve", format!("expected it once, found {device} and {host} bytes reserved before")));
+            return Err(refuse(
+                "reserve",
+                format!("expected it once, found {device} and {host} bytes reserved before"),
+            ));
         }
         self.reserved = Some([device, host]);
         Ok(())

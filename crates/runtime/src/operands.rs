@@ -24,7 +24,10 @@ enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     /// Index of the written region; `fresh` when nothing of it is an input.
-    Write { index: usize, fresh: bool },
+    Write {
+        index: usize,
+        fresh: bool,
+    },
     InPlace(usize),
 }
 
@@ -45,8 +48,8 @@ pub(crate) struct Operands {
 /// Regions, in normal form, and types of a launch.
 pub(crate) struct Regions<'a> {
     pub op: &'a Op,
-    pub input_types: &'a [TensorType],
-    pub output_types: &'a [TensorType],
+    /// Of the inputs and of the outputs.
+    pub types: [&'a [TensorType]; 2],
     pub inputs: &'a [ByteRegion],
     pub outputs: &'a [ByteRegion],
     pub workspace: Option<ByteRegion>,
@@ -188,7 +191,7 @@ impl Regions<'_> {
             return None;
         }
         if matches!(self.op, Op::Concat(_)) {
-            let place = section(&self.outputs[0], &self.output_types[0], self.input_types, input);
+            let place = section(&self.outputs[0], &self.types[1][0], self.types[0], input);
             return (place == Some(region)).then_some(0);
         }
         self.outputs.iter().position(|output| *output == region)
@@ -199,7 +202,7 @@ impl Regions<'_> {
         let region = self.outputs[output];
         matches!(self.op, Op::Split(_))
             && region.bytes() > 0
-            && section(&self.inputs[0], &self.input_types[0], self.output_types, output) == Some(region)
+            && section(&self.inputs[0], &self.types[0][0], self.types[1], output) == Some(region)
     }
 
     fn allows(&self, input: usize, output: usize) -> bool {
@@ -209,7 +212,8 @@ impl Regions<'_> {
 
     /// True when an input has to move, from one place in the output to another (the same value concatenated twice).
     fn copies_within_output(&self, sources: &[Option<usize>]) -> bool {
-        let moves = |(input, source): (&ByteRegion, &Option<usize>)| source.is_none() && input.overlaps(&self.outputs[0]);
+        let moves =
+            |(input, source): (&ByteRegion, &Option<usize>)| source.is_none() && input.overlaps(&self.outputs[0]);
         self.inputs.iter().zip(sources).any(moves)
     }
 
@@ -218,7 +222,7 @@ impl Regions<'_> {
         let mut bound = Operands { moves: true, ..Operands::empty() };
         for (index, source) in sources.iter().enumerate() {
             if source.is_none() {
-                let place = section(&self.outputs[0], &self.output_types[0], self.input_types, index);
+                let place = section(&self.outputs[0], &self.types[1][0], self.types[0], index);
                 bound.reads.push(self.inputs[index]);
                 bound.writes.push(place.ok_or("the rows of the output are not its samples")?);
             }
@@ -260,8 +264,7 @@ mod tests {
         inputs: &[ByteRegion],
         outputs: &[ByteRegion],
     ) -> Result<Operands, String> {
-        let [input_types, output_types] = types;
-        Operands::bind(&Regions { op, input_types, output_types, inputs, outputs, workspace: None })
+        Operands::bind(&Regions { op, types, inputs, outputs, workspace: None })
     }
 
     #[test]

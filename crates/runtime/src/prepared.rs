@@ -276,13 +276,7 @@ impl Resolver<'_> {
         Ok(Place { tier, access: Access::new(place, &[], &[region])? })
     }
 
-    fn transfer(
-        &self,
-        place: &str,
-        direction: Direction,
-        src: &Region,
-        dst: &Region,
-    ) -> Result<Copy, DeviceError> {
+    fn transfer(&self, place: &str, direction: Direction, src: &Region, dst: &Region) -> Result<Copy, DeviceError> {
         let (from, to) = (self.region(place, src)?, self.region(place, dst)?);
         let tiers = match direction {
             Direction::Offload => (Tier::Device, Tier::Host),
@@ -315,13 +309,10 @@ impl Resolver<'_> {
         let outputs = self.operands(place, "outputs", writes, &output_types)?;
         let workspace = workspace.as_ref().map(|region| self.device_region(place, region)).transpose()?;
         self.check_algorithm(node, &algorithm, workspace.map_or(0, |region| region.bytes()))?;
-        let types = (&input_types[..], &output_types[..]);
-        let (input_types, output_types) = types;
-        let regions =
-            Regions { op: &node.op, input_types, output_types, inputs: &inputs, outputs: &outputs, workspace };
+        let types = [&input_types[..], &output_types[..]];
+        let regions = Regions { op: &node.op, types, inputs: &inputs, outputs: &outputs, workspace };
         let operands = Operands::bind(&regions).map_err(refuse)?;
         let access = Access::new(place, &operands.reads, &operands.writes)?;
-        let (input_types, output_types) = (input_types.to_vec(), output_types.to_vec());
         Ok(Kernel { node: id, algorithm, access, operands, input_types, output_types })
     }
 
@@ -346,11 +337,7 @@ impl Resolver<'_> {
     }
 
     fn check_algorithm(&self, node: &Node, algorithm: &str, workspace: Bytes) -> Result<(), DeviceError> {
-        let refuse = |reason| DeviceError::Kernel {
-            node: node.name.clone(),
-            algorithm: algorithm.to_string(),
-            reason,
-        };
+        let refuse = |reason| DeviceError::Kernel { node: node.name.clone(), algorithm: algorithm.to_string(), reason };
         let choices = cpu::choices(&self.program.graph, node)?;
         let names = || choices.iter().map(|choice| choice.algorithm.as_str()).collect::<Vec<_>>().join(", ");
         let choice = choices.iter().find(|choice| choice.algorithm == algorithm);
@@ -390,13 +377,14 @@ impl Resolver<'_> {
         let inside = ByteRegion { offset, rows, row_bytes, stride }.normalised()?;
         if inside.end() > buffer.bytes {
             let (end, bytes) = (inside.end(), buffer.bytes);
-            return Err(format!("expected a region within the {bytes} bytes of {}, found an end of {end}", buffer.name));
+            return Err(format!(
+                "expected a region within the {bytes} bytes of {}, found an end of {end}",
+                buffer.name
+            ));
         }
         let reserved = self.memory.arena(tier).bytes();
         match buffer.offset.checked_add(buffer.bytes) {
-            Some(end) if end <= reserved => {
-                Ok((tier, ByteRegion { offset: buffer.offset + inside.offset, ..inside }))
-            }
+            Some(end) if end <= reserved => Ok((tier, ByteRegion { offset: buffer.offset + inside.offset, ..inside })),
             _ => Err(format!("expected {} within the {reserved} bytes reserved, found it beyond", buffer.name)),
         }
     }

@@ -91,9 +91,7 @@ impl<'a> Interleaving<'a> {
             Pace::Fair => Vec::new(),
             Pace::EarlyCopies => ready.iter().copied().filter(is_copy).collect(),
             Pace::LateCopies => ready.iter().copied().filter(|stream| !is_copy(stream)).collect(),
-            Pace::SlowCopies => {
-                ready.iter().copied().filter(|s| !is_copy(s) || self.in_flight[*s].is_none()).collect()
-            }
+            Pace::SlowCopies => ready.iter().copied().filter(|s| !is_copy(s) || self.in_flight[*s].is_none()).collect(),
         };
         let among = if favoured.is_empty() { ready } else { &favoured };
         among[self.random.word() as usize % among.len()]

@@ -91,6 +91,12 @@ impl Iteration {
         self.changed.notify_all();
     }
 
+    /// True once a command has failed.
+    #[cfg(test)]
+    pub(super) fn has_failed(&self) -> bool {
+        self.state().failure.is_some()
+    }
+
     /// Waits for all streams, after the last command was issued.
     pub(super) fn join(&self) -> State {
         let mut state = self.state();

@@ -35,7 +35,8 @@ fn a_seed_is_one_interleaving() {
 
 /// Bits, or the error's text.
 fn run(seed: u64, program: &Arc<Program>, schedule: Schedule) -> Result<Vec<u8>, String> {
-    let (mut executor, id) = load(ChaosDevice::new(seed), (Arc::clone(program), schedule)).map_err(|e| e.to_string())?;
+    let (mut executor, id) =
+        load(ChaosDevice::new(seed), (Arc::clone(program), schedule)).map_err(|e| e.to_string())?;
     train(&mut executor, id, 1).map_err(|error| error.to_string())
 }
 
@@ -140,8 +141,7 @@ fn run_branches(device: Box<dyn Device>, in_place: InPlace) -> Vec<u8> {
     let twice = w.region(w.value("twice"));
     let (_, schedule) = w.done();
     let (offset, len) = (schedule.address(&twice), twice.bytes() as usize);
-    let (mut executor, ids) =
-        vdnn_runtime::Executor::with_schedules(device, &[(program, Arc::new(schedule))]).unwrap();
+    let (mut executor, ids) = vdnn_runtime::Executor::with_schedules(device, &[(program, Arc::new(schedule))]).unwrap();
     let mut random = vdnn_tensor::Philox::new(9, 9);
     for name in ["image", "w1", "w2", "w3"] {
         let values = (0..executor.home_bytes(ids[0], name).unwrap() / 4)

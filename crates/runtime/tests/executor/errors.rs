@@ -38,7 +38,8 @@ fn memory_is_reserved_once_and_is_enough() {
 fn a_broken_schedule_is_refused_when_added() {
     type Spoil = fn(&mut Schedule, usize);
     let launch = |schedule: &Schedule, name: &str| {
-        let is = |action: &Action| matches!(action, Action::Launch { node, .. } if schedule.nodes[node.index()] == name);
+        let is =
+            |action: &Action| matches!(action, Action::Launch { node, .. } if schedule.nodes[node.index()] == name);
         schedule.commands.iter().position(|command| is(&command.action)).unwrap()
     };
     let cases: [(&str, Spoil); 10] = [
@@ -57,10 +58,11 @@ fn a_broken_schedule_is_refused_when_added() {
         let (program, mut schedule) = offloaded(&program());
         let at = launch(&schedule, "d");
         // Room for a region that overlaps another by half.
-        schedule.buffers.iter_mut().filter(|b| b.name == "r").for_each(|b| b.bytes += 512);
+        schedule.buffers.iter_mut().filter(|b| b.name == "c").for_each(|b| b.bytes += 512);
         schedule.homes.clear();
         spoil(&mut schedule, at);
-        for device in [Box::new(CpuDevice::with_threads(1).unwrap()) as Box<dyn Device>, Box::new(ChaosDevice::new(0))] {
+        for device in [Box::new(CpuDevice::with_threads(1).unwrap()) as Box<dyn Device>, Box::new(ChaosDevice::new(0))]
+        {
             let mut executor = Executor::new(device);
             executor.reserve(1 << 20, 1 << 20).unwrap();
             let error = executor.add(Arc::clone(&program), Arc::new(schedule.clone())).unwrap_err();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use vdnn_graph::{NodeId, Program, Role, Step, ValueId};
 use vdnn_runtime::cpu;
 use vdnn_schedule::{
-    Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home, Region,
-    Schedule, Space, StreamId, StreamRole,
+    Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home,
+    Region, Schedule, Space, StreamId, StreamRole,
 };
 use vdnn_tensor::Bytes;
 
