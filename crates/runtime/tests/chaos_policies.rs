@@ -1,0 +1,147 @@
+//! Whole networks under every policy: any legal interleaving of the compiled schedule gives the bits of keeping everything
+//! on the CPU device. What the compiler's events do not order would show here as other bits, NaNs or a conflict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vdnn_autograd::{Optimizer, differentiate};
+use vdnn_graph::op::Sgd;
+use vdnn_graph::{InPlace, Program};
+use vdnn_memory::{Budgets, HomeLayout, Options, Prefetch, Problem, Sync, compile_with_policy, policies};
+use vdnn_models::Options as ModelOptions;
+use vdnn_runtime::{ChaosDevice, CpuDevice, Device, Executor, KernelRequest};
+use vdnn_schedule::{Direction, KernelTable, Schedule, Space};
+use vdnn_sim::Links;
+use vdnn_tensor::{HostTensor, Philox};
+
+const CLASSES: u64 = 10;
+
+/// A training iteration, what it starts from, and one algorithm for each kernel.
+struct Training {
+    batch_size: u64,
+    program: Arc<Program>,
+    initial: BTreeMap<String, HostTensor>,
+    kernels: KernelTable,
+    homes: HomeLayout,
+}
+
+impl Training {
+    fn new(model: &str, batch_size: u64, image_size: u64) -> Self {
+        let options = ModelOptions {
+            batch_size,
+            image_size: Some(image_size),
+            channels: Some(3),
+            classes: Some(CLASSES),
+            dropout: Some(0.5),
+            seed: 11,
+            ..ModelOptions::default()
+        };
+        let net = vdnn_models::build(model, &options).unwrap();
+        let initial = net.initial_values().map(|(name, value)| (name.to_string(), value)).collect();
+        let loss = net.loss().unwrap();
+        let sgd = Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 1e-4, nesterov: false };
+        let options = vdnn_autograd::Options::train(loss, Optimizer::Sgd(sgd));
+        let graph = differentiate(net.into_graph(), &options).unwrap().graph;
+        let homes = HomeLayout::for_graphs(&[&graph], 256);
+        let program = Arc::new(Program::linearize(graph, InPlace::Allowed).unwrap());
+        let request = KernelRequest { deterministic: true, workspace_limit: None };
+        let mut kernels = CpuDevice::with_threads(1).unwrap().kernel_table(&program.graph, request).unwrap();
+        // With one algorithm a node, bits must not depend on the policy.
+        kernels.choices.iter_mut().for_each(|choices| choices.truncate(1));
+        Training { batch_size, program, initial, kernels, homes }
+    }
+
+    fn schedule(&self, policy: &str, options: Options, budget: Option<u64>) -> Schedule {
+        let problem = Problem {
+            program: &self.program,
+            kernels: &self.kernels,
+            links: Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0 },
+            homes: &self.homes,
+            budgets: Budgets { device: budget, host: None },
+            options,
+        };
+        let policy = policies::find(policy).unwrap();
+        let (schedule, _) = compile_with_policy(&problem, policy.as_ref()).unwrap();
+        let violations = vdnn_check::check(&schedule, &self.program);
+        assert!(violations.is_empty(), "{violations:?}");
+        schedule
+    }
+
+    /// Every persistent and metric after two iterations.
+    fn run(&self, device: Box<dyn Device>, schedule: &Arc<Schedule>) -> Result<Vec<(String, Vec<u8>)>, String> {
+        let pair = (Arc::clone(&self.program), Arc::clone(schedule));
+        let (mut executor, ids) = Executor::with_schedules(device, &[pair]).map_err(|error| error.to_string())?;
+        let graph = &self.program.graph;
+        let mut random = Philox::new(5, 5);
+        let pixels = 0..executor.home_bytes(ids[0], "image").unwrap() / 4;
+        let pixels: Vec<u8> = pixels.flat_map(|_| (random.uniform() - 0.5).to_le_bytes()).collect();
+        executor.write(ids[0], "image", &pixels).unwrap();
+        let labels: Vec<u8> = (0..self.batch_size as i32).flat_map(|i| (i * 7 % 10).to_le_bytes()).collect();
+        executor.write(ids[0], "label", &labels).unwrap();
+        executor.write(ids[0], "learning_rate", &0.01f32.to_le_bytes()).unwrap();
+        for persistent in graph.persistents() {
+            let value = graph.value(persistent.initial);
+            let zeros = vec![0; value.ty.bytes() as usize];
+            let bytes = self.initial.get(&value.name).map_or(&zeros[..], |tensor| tensor.as_bytes());
+            executor.write(ids[0], &value.name, bytes).unwrap();
+        }
+        for iteration in 0..2u64 {
+            executor.write(ids[0], "iteration", &iteration.to_le_bytes()).unwrap();
+            executor.run(ids[0]).map_err(|error| error.to_string())?;
+        }
+        let lasting = graph.persistents().iter().map(|persistent| persistent.last);
+        let names = lasting.chain(graph.metrics().iter().copied()).map(|id| graph.value(id).name.clone());
+        Ok(names.map(|name| (name.clone(), executor.read(ids[0], &name).unwrap())).collect())
+    }
+
+    /// The CPU and some interleavings of every policy, against keeping everything.
+    fn check(&self, seeds: std::ops::Range<u64>) {
+        let options = Options { min_offload: 0, ..Options::default() };
+        let kept = Arc::new(self.schedule("none", options, None));
+        let expected = self.run(Box::new(CpuDevice::new().unwrap()), &kept).unwrap();
+        let (_, loss) = expected.iter().find(|(name, _)| name == "loss").unwrap();
+        assert!(f32::from_le_bytes(loss[..4].try_into().unwrap()).is_finite());
+        let least = self.schedule("all-p", options, None).peak_bytes(Space::Device);
+        let most = kept.peak_bytes(Space::Device);
+        assert!(least < most, "offloading saves memory: {least} and {most} bytes");
+        let halfway = u64::midpoint(least, most);
+        let variants = [
+            ("none", options, None),
+            ("baseline", options, None),
+            ("all-m", Options { sync: Sync::PerLayer, prefetch: Prefetch::Paper, ..options }, None),
+            ("all-p", options, None),
+            ("all-p", Options { prefetch: Prefetch::Lookahead(1), ..options }, None),
+            ("conv-p", options, None),
+            ("dyn", options, Some(halfway)),
+        ];
+        for (policy, options, budget) in variants {
+            let schedule = Arc::new(self.schedule(policy, options, budget));
+            let moved = schedule.transfer_bytes(Direction::Offload);
+            assert_eq!(moved == 0, matches!(policy, "none" | "baseline"), "{policy} offloads {moved} bytes");
+            let devices = seeds.clone().map(|seed| Box::new(ChaosDevice::new(seed)) as Box<dyn Device>);
+            let cpu: Box<dyn Device> = Box::new(CpuDevice::new().unwrap());
+            for (index, device) in std::iter::once(cpu).chain(devices).enumerate() {
+                let found = self.run(device, &schedule).unwrap_or_else(|e| panic!("{policy} {options:?} {index}: {e}"));
+                for (found, expected) in found.iter().zip(&expected) {
+                    assert_eq!(found.0, expected.0);
+                    assert!(found.1 == expected.1, "{policy} {options:?}, device {index}: {} differs", found.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chain_with_dropout() {
+    Training::new("vgg-small", 16, 28).check(0..24);
+}
+
+#[test]
+fn residual_joins_with_batch_norm() {
+    Training::new("resnet-cifar-8", 4, 32).check(0..8);
+}
+
+/// Branches written straight into their concatenation.
+#[test]
+fn branches_with_concat() {
+    Training::new("googlenet", 2, 32).check(0..2);
+}
