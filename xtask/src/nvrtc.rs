@@ -41,7 +41,10 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         }
     }
     if failures > 0 {
-        bail!("{failures} of {} images failed, spilled or came with warnings", kernels::ALL.len() * ARCHITECTURES.len());
+        bail!(
+            "{failures} of {} images failed, spilled or came with warnings",
+            kernels::ALL.len() * ARCHITECTURES.len()
+        );
     }
     Ok(())
 }
@@ -53,12 +56,13 @@ fn report(name: &str, image: &Compiled) -> usize {
     for (function, use_of) in resources(&facts) {
         println!("  {function:<36} {use_of}");
     }
-    let warnings: Vec<&str> = warnings.into_iter().filter(|line| !line.trim().is_empty()).collect();
-    for line in &warnings {
-        println!("  {line}");
+    let warnings = warnings.into_iter().filter(|line| !line.trim().is_empty());
+    let spills = facts.iter().copied().filter(|line| line.contains("spill") && !line.contains(" 0 bytes spill stores"));
+    let complaints: Vec<&str> = warnings.chain(spills).collect();
+    for line in &complaints {
+        println!("  {}", line.trim());
     }
-    let spilled = facts.iter().any(|line| line.contains("spill") && !line.contains(" 0 bytes spill stores"));
-    usize::from(spilled || !warnings.is_empty())
+    usize::from(!complaints.is_empty())
 }
 
 /// Lines of the assembler that are neither warning nor error.

@@ -33,7 +33,7 @@ DEVICE void adam(const float* w, const float* dw, const float* m, const float* v
   });
 }
 
-KERNEL adam_v4(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
+WIDE_KERNEL adam_v4(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
                u64 len, const float* lr, const u64* iteration, double beta1, double beta2, float eps, float decay,
                u32 decoupled) {
   adam<4>(w, dw, m, v, new_w, new_m, new_v, len, lr, iteration, beta1, beta2, eps, decay, decoupled);

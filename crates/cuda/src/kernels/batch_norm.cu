@@ -63,7 +63,7 @@ DEVICE void normalise(const scalar* x, u64 x_stride, const float* mean, const fl
   Tile t = tile_of<V>(tiles);
   const scalar* const in[1] = {x + t.row * x_stride};
   map_channels<V>(in, y + t.row * y_stride, t.start, len, hw, magic, [=](u32 c) {
-    return Normalise{mean[c], gamma[c] / sqrtf(variance[c] + eps), beta[c]};
+    return Normalise{mean[c], gamma[c] * rsqrtf(variance[c] + eps), beta[c]};
   });
 }
 
@@ -142,7 +142,7 @@ DEVICE void grad_apply(const scalar* x, u64 x_stride, const scalar* dy, u64 dy_s
   Tile t = tile_of<V>(tiles);
   const scalar* const in[2] = {x + t.row * x_stride, dy + t.row * dy_stride};
   map_channels<V>(in, dx + t.row * dx_stride, t.start, len, hw, magic, [=](u32 c) {
-    float inverse = 1.f / sqrtf(variance[c] + eps);
+    float inverse = rsqrtf(variance[c] + eps);
     return NormaliseGrad{mean[c], gamma[c] * inverse, dbeta[c] * inverse_count, dgamma[c] * inverse * inverse_count};
   });
 }

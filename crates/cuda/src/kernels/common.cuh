@@ -14,7 +14,9 @@ typedef float scalar;
 
 #define THREADS 256
 #define DEVICE __device__ __forceinline__
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+// Four resident blocks of 64 registers a thread, or two of 128 for kernels with many operands.
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 4)
+#define WIDE_KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 2)
 
 // V elements moved by one access.
 template <int V> struct alignas(V * sizeof(scalar)) Pack { scalar lane[V]; };

@@ -69,7 +69,7 @@ pub fn source(file: &str) -> Option<&'static str> {
 
 /// The functions a source defines for launching.
 pub fn functions(text: &str) -> impl Iterator<Item = &str> {
-    let kernels = text.lines().filter_map(|line| line.strip_prefix("KERNEL "));
+    let kernels = text.lines().filter_map(|line| line.strip_prefix("WIDE_").unwrap_or(line).strip_prefix("KERNEL "));
     kernels.filter_map(|rest| rest.split('(').next())
 }
 

@@ -19,11 +19,7 @@ pub(super) fn prepare(op: &Sgd, inputs: &[Operand<'_>], outputs: &[Operand<'_>])
     launch(&[w, dw, m, new_w, new_m], ["sgd_momentum_v4", "sgd_momentum_v1"], tail)
 }
 
-fn launch(
-    all: &[Operand<'_>],
-    functions: [&'static str; 2],
-    tail: Vec<KernelArg>,
-) -> Result<LaunchPlan, KernelError> {
+fn launch(all: &[Operand<'_>], functions: [&'static str; 2], tail: Vec<KernelArg>) -> Result<LaunchPlan, KernelError> {
     whole("sgd", all)?;
     let rows = Rows::merged(all);
     if rows.is_empty() {

@@ -49,7 +49,8 @@ fn arguments_match_the_source() {
     let window = Window { kernel: [3; 2], stride: [2; 2], padding: [1; 2], dilation: [1; 2], ceil_mode: false };
     let (x, y, c, one) = (f32s(&[4, 8, 16, 16]), f32s(&[4, 8, 8, 8]), f32s(&[8]), f32s(&[1]));
     let (logits, labels) = (f32s(&[4, 10]), TensorType::new([4], DType::I32));
-    let (counter, sgd) = (TensorType::new([1], DType::U64), Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false });
+    let (counter, sgd) =
+        (TensorType::new([1], DType::U64), Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false });
     let norm = BatchNorm { eps: 1e-5 };
     let lrn = LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 };
     let loss = SoftmaxCrossEntropy::default();

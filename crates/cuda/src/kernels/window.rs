@@ -17,10 +17,7 @@ pub(super) fn pixels(op: &'static str, written: &Operand<'_>) -> Result<Pixels, 
     let len = sample_len(op, written)?;
     let rows = Rows { lanes: 1, tiles: u64::from(len).div_ceil(tile(1)), ..Rows::by_sample(&[*written]) };
     let (plane, row) = (written.channels().1 as u32, written.ty.shape.dim(3) as u32);
-    Ok(Pixels {
-        args: [KernelArg::U32(len), rows.tiles_arg(op)?, divisor(plane), divisor(row)],
-        blocks: rows.blocks(),
-    })
+    Ok(Pixels { args: [KernelArg::U32(len), rows.tiles_arg(op)?, divisor(plane), divisor(row)], blocks: rows.blocks() })
 }
 
 /// The window over an image `x` of windows `y`, as `WINDOW_PARAMS` has it. Everything must fit 30 bits, so that positions

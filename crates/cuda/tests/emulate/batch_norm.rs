@@ -1,0 +1,118 @@
+//! Batch normalisation.
+
+use crate::tensor::{PLACES, Place, Tensor, assert_close, normal, run};
+use vdnn_graph::op::{BatchNorm, BatchNormUpdate, Op};
+
+const SHAPES: [[u64; 4]; 5] = [[2, 3, 5, 7], [3, 8, 4, 4], [4, 5, 1, 1], [5, 2, 48, 48], [6, 3, 33, 45]];
+const EPS: f64 = 1e-5;
+
+struct Reference {
+    mean: Vec<f64>,
+    variance: Vec<f64>,
+}
+
+/// Indices of a channel's elements.
+fn channel(dims: &[u64; 4], c: usize) -> impl Iterator<Item = usize> + use<> {
+    let [n, channels, h, w] = dims.map(|d| d as usize);
+    (0..n).flat_map(move |n| (0..h * w).map(move |i| (n * channels + c) * h * w + i))
+}
+
+fn statistics(dims: &[u64; 4], x: &[f32]) -> Reference {
+    let count = (dims[0] * dims[2] * dims[3]) as f64;
+    let mean = |c| channel(dims, c).map(|i| f64::from(x[i])).sum::<f64>() / count;
+    let mean: Vec<f64> = (0..dims[1] as usize).map(mean).collect();
+    let variance = |c: usize| channel(dims, c).map(|i| (f64::from(x[i]) - mean[c]).powi(2)).sum::<f64>() / count;
+    let variance = (0..dims[1] as usize).map(variance).collect();
+    Reference { mean, variance }
+}
+
+/// Maps whose channels lie far from zero, where a naive variance loses its digits.
+fn input(dims: &[u64; 4]) -> Vec<f32> {
+    normal(dims.iter().product(), 7).iter().map(|v| 100.0 + v).collect()
+}
+
+#[test]
+fn statistics_normalisation_and_gradient() {
+    for (dims, place) in SHAPES.iter().flat_map(|d| PLACES.map(|p| (d, p))) {
+        let (values, c) = (input(dims), &dims[1..2]);
+        let x = Tensor::new(dims, place, &values);
+        let (mean, variance) = (Tensor::filled(c, Place::Dense, 0.0), Tensor::filled(c, Place::Dense, 0.0));
+        if !run(&Op::BatchNormStats, &[x.operand()], &[mean.operand(), variance.operand()]) {
+            return;
+        }
+        let expected = statistics(dims, &values);
+        assert_close("mean", &mean.values(), &expected.mean, 1e-6);
+        assert_close("variance", &variance.values(), &expected.variance, 1e-6);
+        normalisation(dims, place, &values, &x, [&mean, &variance], &expected);
+        gradient(dims, place, &values, &x, [&mean, &variance], &expected);
+    }
+}
+
+fn normalisation(dims: &[u64; 4], place: Place, values: &[f32], x: &Tensor, s: [&Tensor; 2], r: &Reference) {
+    let (gamma, beta) = (normal(dims[1], 8), normal(dims[1], 9));
+    let (g, b) = (Tensor::new(&dims[1..2], Place::Dense, &gamma), Tensor::new(&dims[1..2], Place::Dense, &beta));
+    let y = Tensor::filled(dims, place, 0.0);
+    let inputs = [x, s[0], s[1], &g, &b].map(Tensor::operand);
+    run(&Op::BatchNorm(BatchNorm { eps: EPS }), &inputs, &[y.operand()]);
+    let mut expected = vec![0.0; values.len()];
+    for c in 0..dims[1] as usize {
+        let inverse = 1.0 / (r.variance[c] + EPS).sqrt();
+        for i in channel(dims, c) {
+            expected[i] = f64::from(gamma[c]) * (f64::from(values[i]) - r.mean[c]) * inverse + f64::from(beta[c]);
+        }
+    }
+    // A mean near 100 is rounded to 4e-6 before it is subtracted.
+    assert_close("batch_norm", &y.values(), &expected, 3e-5);
+}
+
+fn gradient(dims: &[u64; 4], place: Place, values: &[f32], x: &Tensor, s: [&Tensor; 2], r: &Reference) {
+    let (gamma, dys) = (normal(dims[1], 8), normal(values.len() as u64, 10));
+    let (g, dy) = (Tensor::new(&dims[1..2], Place::Dense, &gamma), Tensor::new(dims, place, &dys));
+    let (dgamma, dbeta) =
+        (Tensor::filled(&dims[1..2], Place::Dense, 0.0), Tensor::filled(&dims[1..2], Place::Dense, 0.0));
+    let inputs = [x, &dy, s[0], s[1], &g].map(Tensor::operand);
+    // dX over dY, as the aliases may put it.
+    run(&Op::BatchNormGrad(BatchNorm { eps: EPS }), &inputs, &[&dy, &dgamma, &dbeta].map(Tensor::operand));
+    let count = (dims[0] * dims[2] * dims[3]) as f64;
+    let (mut dx, mut sums) = (vec![0.0; values.len()], [vec![], vec![]]);
+    for c in 0..dims[1] as usize {
+        let inverse = 1.0 / (r.variance[c] + EPS).sqrt();
+        let normalised = |i: usize| (f64::from(values[i]) - r.mean[c]) * inverse;
+        let sum: f64 = channel(dims, c).map(|i| f64::from(dys[i])).sum();
+        let dot: f64 = channel(dims, c).map(|i| f64::from(dys[i]) * normalised(i)).sum();
+        for i in channel(dims, c) {
+            let centred = f64::from(dys[i]) - sum / count - normalised(i) * dot / count;
+            dx[i] = f64::from(gamma[c]) * inverse * centred;
+        }
+        sums[0].push(dot);
+        sums[1].push(sum);
+    }
+    assert_close("dgamma", &dgamma.values(), &sums[0], 3e-4);
+    assert_close("dbeta", &dbeta.values(), &sums[1], 1e-6);
+    assert_close("dx", &dy.values(), &dx, 3e-5);
+}
+
+/// Case B11: the output uses the biased variance, the running statistics the unbiased one.
+#[test]
+fn running_statistics_use_the_unbiased_variance() {
+    let x = Tensor::new(&[4, 1, 1, 1], Place::Dense, &[1.0, 2.0, 3.0, 4.0]);
+    let one = |v| Tensor::filled(&[1], Place::Dense, v);
+    let (mean, variance, running_mean, running_variance) = (one(0.0), one(0.0), one(0.0), one(1.0));
+    if !run(&Op::BatchNormStats, &[x.operand()], &[mean.operand(), variance.operand()]) {
+        return;
+    }
+    let update = |count| {
+        let inputs = [&mean, &variance, &running_mean, &running_variance].map(Tensor::operand);
+        let outputs = [&running_mean, &running_variance].map(Tensor::operand);
+        run(&Op::BatchNormUpdate(BatchNormUpdate { momentum: 0.1, count }), &inputs, &outputs);
+    };
+    update(4);
+    assert_close("running mean", &running_mean.values(), &[0.25], 1e-6);
+    assert_close("running variance", &running_variance.values(), &[1.066_666_7], 1e-6);
+    update(0);
+    assert_close("running mean", &running_mean.values(), &[0.25], 1e-6);
+    assert_close("running variance", &running_variance.values(), &[1.066_666_7], 1e-6);
+    let (g, b, y) = (one(1.0), one(0.0), Tensor::filled(&[4, 1, 1, 1], Place::Dense, 0.0));
+    run(&Op::BatchNorm(BatchNorm { eps: 1e-5 }), &[&x, &mean, &variance, &g, &b].map(Tensor::operand), &[y.operand()]);
+    assert_close("y", &y.values(), &[-1.341_635_4, -0.447_211_8, 0.447_211_8, 1.341_635_4], 1e-6);
+}

@@ -1,0 +1,128 @@
+// Enough of CUDA to run the kernels on the CPU: a block at a time, its threads as fibers, each until it meets a barrier.
+// __shared__ becomes static because blocks run one after the other. Speed does not matter here.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+#include <utility>
+#include <vector>
+using std::max;
+using std::min;
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define DYNAMIC_SHARED(name) float* name = (float*)dynamic_shared
+
+struct Index { unsigned x, y, z; };
+static Index blockIdx, threadIdx, blockDim, gridDim;
+static char dynamic_shared[48 << 10];
+
+enum State { READY, AT_WARP, AT_BLOCK, DONE };
+struct Fiber { ucontext_t context; State state; };
+static std::vector<Fiber> fibers;
+static std::vector<char> stacks;
+static ucontext_t scheduler;
+static unsigned current;
+static const size_t STACK = 64 << 10;
+
+static void wait_in(State state) {
+  fibers[current].state = state;
+  swapcontext(&fibers[current].context, &scheduler);
+}
+static void __syncthreads() { wait_in(AT_BLOCK); }
+
+static double exchange[1024];
+template <class T> static T __shfl_xor_sync(unsigned, T value, int lanes) {
+  exchange[current] = value;
+  wait_in(AT_WARP);
+  T other = (T)exchange[current ^ lanes];
+  wait_in(AT_WARP);
+  return other;
+}
+static unsigned __umulhi(unsigned a, unsigned b) { return ((unsigned long long)a * b) >> 32; }
+static float __int_as_float(int bits) { float f; memcpy(&f, &bits, 4); return f; }
+#define rsqrtf(x) (1.f / sqrtf(x))
+
+// Lets the threads of [first, first + n) that wait in `state` go on, if all that are left wait there.
+static bool release(unsigned first, unsigned n, State state) {
+  bool any = false;
+  for (unsigned t = first; t < first + n; t++) {
+    if (fibers[t].state == DONE) continue;
+    if (fibers[t].state != state) return false;
+    any = true;
+  }
+  for (unsigned t = first; t < first + n; t++) if (fibers[t].state == state) fibers[t].state = READY;
+  return any;
+}
+
+typedef void (*Thunk)(const unsigned long long*);
+static Thunk thunk;
+static const unsigned long long* slots;
+static void enter() {
+  thunk(slots);
+  fibers[current].state = DONE;
+}
+
+static void run_block(unsigned threads) {
+  for (unsigned t = 0; t < threads; t++) {
+    Fiber& fiber = fibers[t];
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = &stacks[t * STACK];
+    fiber.context.uc_stack.ss_size = STACK;
+    fiber.context.uc_link = &scheduler;
+    fiber.state = READY;
+    makecontext(&fiber.context, enter, 0);
+  }
+  for (;;) {
+    bool ran = false, left = false;
+    for (unsigned t = 0; t < threads; t++) {
+      left |= fibers[t].state != DONE;
+      if (fibers[t].state != READY) continue;
+      ran = true;
+      current = t;
+      threadIdx = {t, 0, 0};
+      swapcontext(&scheduler, &fibers[t].context);
+    }
+    if (!left) return;
+    for (unsigned w = 0; w < threads; w += 32) ran |= release(w, min(32u, threads - w), AT_WARP);
+    if (!ran && !release(0, threads, AT_BLOCK)) {
+      fprintf(stderr, "threads of one block wait at different barriers\n");
+      abort();
+    }
+  }
+}
+
+template <class T> static T argument(const unsigned long long* slot) {
+  T value;
+  memcpy(&value, slot, sizeof(T));
+  return value;
+}
+template <class... A, size_t... I>
+static void call(void (*kernel)(A...), const unsigned long long* s, std::index_sequence<I...>) {
+  kernel(argument<A>(s + I)...);
+}
+template <class... A> static void call(void (*kernel)(A...), const unsigned long long* s) {
+  call(kernel, s, std::index_sequence_for<A...>());
+}
+template <class... A> static constexpr unsigned arity(void (*)(A...)) { return sizeof...(A); }
+
+static int run_grid(Thunk function, unsigned expected, unsigned blocks, unsigned threads, const unsigned long long* args,
+                    unsigned given) {
+  if (expected != given) return 2;
+  thunk = function;
+  slots = args;
+  fibers.resize(threads);
+  stacks.resize(threads * STACK);
+  gridDim = {blocks, 1, 1};
+  blockDim = {threads, 1, 1};
+  for (unsigned b = 0; b < blocks; b++) {
+    blockIdx = {b, 0, 0};
+    memset(dynamic_shared, 0xff, sizeof dynamic_shared);
+    run_block(threads);
+  }
+  return 0;
+}
