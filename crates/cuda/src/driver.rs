@@ -139,6 +139,11 @@ pub fn driver() -> Result<&'static Driver, CudaError> {
     OPEN.get_or_init(|| open(&Surroundings::of_process())).as_ref().map_err(Clone::clone)
 }
 
+/// Number of GPUs; without a driver or a GPU, an error that says what is missing.
+pub fn device_count() -> Result<usize, CudaError> {
+    driver()?.device_count()
+}
+
 fn open(around: &Surroundings) -> Result<Driver, CudaError> {
     let (library, opened) = open_first("NVIDIA driver (libcuda)", &search::places(around), &["libcuda.so.1"])?;
     let path: PathBuf = opened.path.clone();

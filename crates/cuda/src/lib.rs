@@ -1,4 +1,4 @@
-//! The CUDA device's parts: libraries, context, memory, convolutions, matrix products, kernels.
+//! The CUDA device and its parts: libraries, context, memory, convolutions, matrix products, kernels.
 //!
 //! This is the only crate that speaks to a GPU. It decides nothing: sizes, addresses, plans and order come from a
 //! schedule. All libraries are opened at run time, so one binary runs with and without them; without a driver every
@@ -6,6 +6,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`CudaDevice`] | a schedule's commands on three streams, from the parts below |
 //! | [`library`], [`doctor`] | which libraries were found, why, and what to do about missing ones |
 //! | [`context`] | device, streams, events, captured graphs |
 //! | [`memory`] | device arena, pinned arena, copies between them |
@@ -19,6 +20,7 @@
 pub mod blas;
 pub mod context;
 pub mod cudnn;
+mod device;
 pub mod doctor;
 pub mod driver;
 mod error;
@@ -27,4 +29,5 @@ pub mod library;
 pub mod memory;
 pub mod nvrtc;
 
+pub use device::{CudaDevice, CudaOptions};
 pub use error::CudaError;

@@ -123,6 +123,8 @@ pub enum Argument {
     I32(i32),
     /// A single-precision number.
     F32(f32),
+    /// A double-precision number.
+    F64(f64),
 }
 
 impl Argument {
@@ -134,6 +136,7 @@ impl Argument {
             Self::U32(v) => u64::from(v),
             Self::I32(v) => u64::from(v as u32),
             Self::F32(v) => u64::from(v.to_bits()),
+            Self::F64(v) => v.to_bits(),
         }
     }
 }
