@@ -3,13 +3,24 @@
 //! A [`Schedule`] is complete: every address, algorithm and wait is in it. Commands stand in issue order; commands of one
 //! stream run in that order, commands of different streams only as events order them.
 
+mod diff;
+mod error;
+mod json;
+mod names;
+mod parse;
 mod profile;
 mod schedule;
+mod stats;
+mod text;
 mod timeline;
 
+pub use diff::diff;
+pub use error::ScheduleError;
+pub use json::read_schedule;
 pub use profile::{Choice, KernelTable, Profile, ProfileEntry, ProfileError, kernel_key};
 pub use schedule::{
     Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home,
     Region, Schedule, Space, StreamId, StreamRole,
 };
+pub use stats::{LivePeak, Stats, StreamStats, stats};
 pub use timeline::{Span, StreamDiff, Timeline, TimelineDiff};
