@@ -90,13 +90,7 @@ mod tests {
         map.set(10..20, 100);
         map.set(13..15, 0);
         map.set(5..5, 7);
-        let expected = vec![
-            (8..10, None),
-            (10..13, Some(100)),
-            (13..15, Some(0)),
-            (15..20, Some(105)),
-            (20..22, None),
-        ];
+        let expected = vec![(8..10, None), (10..13, Some(100)), (13..15, Some(0)), (15..20, Some(105)), (20..22, None)];
         assert_eq!(map.pieces(8..22), expected);
         assert_eq!(map.pieces(14..16), vec![(14..15, Some(1)), (15..16, Some(105))]);
         assert_eq!(map.pieces(16..16), vec![]);

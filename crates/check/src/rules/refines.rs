@@ -221,9 +221,8 @@ impl<'a> Walk<'a> {
     }
 
     fn transfer(&mut self, index: usize, src: &Region, dst: &Region) {
-        let columns = |region: &Region| -> Option<Range<u64>> {
-            self.contents.grids[region.buffer.index()].columns(region)
-        };
+        let columns =
+            |region: &Region| -> Option<Range<u64>> { self.contents.grids[region.buffer.index()].columns(region) };
         let width = |range: &Range<u64>| range.end - range.start;
         let [from, to] = [src, dst].map(|region| self.contents.grids[region.buffer.index()].rows);
         match (columns(src), columns(dst)) {

@@ -9,6 +9,9 @@ use vdnn_graph::{Op, Program, ValueId};
 use vdnn_schedule::{Action, BufferId, Region, Schedule, Space};
 use vdnn_tensor::philox4x32_10;
 
+/// Regions and what is stored in them when a command ends.
+type Writes = Vec<(Region, Vec<u64>)>;
+
 fn mix(a: u64, b: u64) -> u64 {
     let x = (a ^ b.rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
@@ -102,7 +105,7 @@ impl Machine<'_> {
     }
 
     /// The result of a launch, to be stored when it ends.
-    fn launched(&self, action: &Action) -> Vec<(Region, Vec<u64>)> {
+    fn launched(&self, action: &Action) -> Writes {
         match action {
             Action::Launch { node, reads, writes, .. } => {
                 let inputs: Vec<Vec<u64>> = reads.iter().map(|region| self.load(region)).collect();
@@ -155,15 +158,15 @@ fn interleave(machine: &mut Machine<'_>, seed: u64) -> bool {
         }
     }
     let mut records = vec![0usize; schedule.events.len()];
-    let mut running: Vec<Option<Vec<(Region, Vec<u64>)>>> = vec![None; n];
+    let mut running: Vec<Option<Writes>> = vec![None; n];
     let mut favourite = 0;
     for turn in 0u64.. {
         let draw = philox4x32_10([turn as u32, (turn >> 32) as u32, 3, 0], [seed as u32, (seed >> 32) as u32]);
         // One stream runs ahead for a while, so that rare overlaps happen.
-        if draw[0] % 7 == 0 {
+        if draw[0].is_multiple_of(7) {
             favourite = draw[1] as usize % n;
         }
-        let first = if draw[2] % 4 > 0 { favourite } else { draw[3] as usize % n };
+        let first = if !draw[2].is_multiple_of(4) { favourite } else { draw[3] as usize % n };
         let ready = |s: usize| match queues[s].front() {
             None => false,
             Some(&(iteration, index)) => match schedule.commands[index].action {
@@ -178,7 +181,7 @@ fn interleave(machine: &mut Machine<'_>, seed: u64) -> bool {
         let action = &schedule.commands[index].action;
         if let Some(results) = running[s].take() {
             // Half of all kernels read late: what they read must stay until they end.
-            let results = if draw[1] % 2 == 0 { machine.launched(action) } else { results };
+            let results = if draw[1].is_multiple_of(2) { machine.launched(action) } else { results };
             results.iter().for_each(|(region, data)| machine.store(region, data));
         } else {
             machine.instant(action);

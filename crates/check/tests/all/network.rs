@@ -47,9 +47,10 @@ impl Network {
 
     pub fn norm(&mut self, name: &str, x: ValueId) -> ValueId {
         let channels = self.graph.value(x).ty.shape.dim(1);
-        let mut vector = |graph: &mut Graph, suffix: &str, trained: bool| {
+        let vector = |graph: &mut Graph, suffix: &str, trained: bool| {
             let name = format!("{name}.{suffix}");
-            if trained { graph.parameter(&name, f32(&[channels])) } else { graph.state(&name, f32(&[channels])) }.unwrap()
+            if trained { graph.parameter(&name, f32(&[channels])) } else { graph.state(&name, f32(&[channels])) }
+                .unwrap()
         };
         let [gamma, beta] = ["gamma", "beta"].map(|s| vector(&mut self.graph, s, true));
         let [mean, variance] = ["running_mean", "running_variance"].map(|s| vector(&mut self.graph, s, false));
@@ -130,7 +131,10 @@ impl Network {
             Op::Concat(_) => {
                 let sections = inputs.iter().map(|&id| self.graph.value(id).ty.shape.dim(1)).collect();
                 let parts = self.back(Op::Split(Split { sections }), &n("split"), &[dy]);
-                inputs.iter().zip(parts).for_each(|(&input, part)| self.give(input, &n(&format!("d{}", input.0)), part));
+                inputs
+                    .iter()
+                    .zip(parts)
+                    .for_each(|(&input, part)| self.give(input, &n(&format!("d{}", input.0)), part));
             }
             Op::Flatten => {
                 let sample = self.graph.value(x).ty.shape.dims()[1..].to_vec();

@@ -1,8 +1,9 @@
 //! The clean schedule passes, the judge agrees with the program, and messages name what is wrong.
 
 use crate::{emit, interpret, network};
-use vdnn_check::{Rule, check, refines, verify};
-use vdnn_schedule::{Action, Direction};
+use vdnn_check::{Rule, Violation, check};
+use vdnn_graph::Program;
+use vdnn_schedule::{Action, Direction, Schedule};
 
 #[test]
 fn the_hand_made_schedule_is_clean() {
@@ -10,8 +11,8 @@ fn the_hand_made_schedule_is_clean() {
     for recompute in [None, Some("relu9")] {
         let schedule = emit::emit(&program, recompute);
         assert_eq!(check(&schedule, &program), vec![]);
-        let offloads = schedule.transfer_bytes(Direction::Offload);
-        assert!(offloads > 0 && offloads == schedule.transfer_bytes(Direction::Prefetch));
+        let moved = [Direction::Offload, Direction::Prefetch].map(|way| schedule.transfer_bytes(way));
+        assert!(moved[0] > 0 && moved[0] == moved[1]);
         let reruns = |command: &vdnn_schedule::Command| matches!(command.action, Action::Launch { run, .. } if run > 0);
         assert_eq!(schedule.commands.iter().any(reruns), recompute.is_some());
     }
@@ -25,4 +26,127 @@ fn the_judge_finds_the_clean_schedule_right() {
     for seed in 0..20 {
         assert_eq!(interpret::run(&schedule, &program, seed).as_ref(), Some(&expected), "seed {seed}");
     }
+}
+
+fn broken(change: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
+    let program: Program = network::twenty_layers();
+    let mut schedule = emit::emit(&program, Some("relu9"));
+    change(&mut schedule);
+    check(&schedule, &program)
+}
+
+#[track_caller]
+fn expect(found: &[Violation], rule: Rule, words: &[&str]) {
+    let text: Vec<String> = found.iter().map(Violation::to_string).collect();
+    let named = |violation: &&Violation| words.iter().all(|word| violation.message.contains(word));
+    assert!(found.iter().filter(|v| v.rule == rule).any(|v| named(&v)), "expected {rule:?} {words:?} in {text:#?}");
+}
+
+/// Index of the first command that prints like this.
+fn find(schedule: &Schedule, start: &str) -> usize {
+    let text = schedule.to_text();
+    let mut commands = text.lines().skip_while(|line| *line != "commands").skip(1);
+    commands.position(|line| line.contains(start)).unwrap_or_else(|| panic!("no {start} in {text}"))
+}
+
+fn drop_command(schedule: &mut Schedule, start: &str) {
+    let at = find(schedule, start);
+    schedule.commands.remove(at);
+}
+
+/// B33: the device buffer is freed while its copy to the host is under way.
+#[test]
+fn b33_a_free_waits_for_the_offload() {
+    let found = broken(|schedule| drop_command(schedule, "compute  | wait     offloaded %conv2 "));
+    expect(&found, Rule::Lifetime, &["offload %conv2 uses %conv2", "is not ordered after it"]);
+}
+
+/// B34: a kernel reads a prefetched buffer before the copy has ended.
+#[test]
+fn b34_a_reader_waits_for_the_prefetch() {
+    let found = broken(|schedule| drop_command(schedule, "compute  | wait     prefetched %conv2' "));
+    expect(&found, Rule::Races, &["%conv2'", "is not ordered after prefetch %conv2'"]);
+}
+
+/// B36: the copy on the host is given up while the prefetch from it is queued.
+#[test]
+fn b36_a_copy_outlives_its_prefetch() {
+    let found = broken(|schedule| {
+        let free = find(schedule, "free     %conv2@host");
+        schedule.commands.swap(free, free - 1);
+    });
+    expect(&found, Rule::Lifetime, &["prefetch %conv2' uses %conv2@host"]);
+}
+
+/// B31: a feature map with two readers goes after the first.
+#[test]
+fn b31_a_fork_is_held_for_its_last_reader() {
+    let found = broken(|schedule| {
+        let (reader, free) = (find(schedule, "launch   conv7("), find(schedule, "free     %conv6 "));
+        let command = schedule.commands.remove(free);
+        schedule.commands.insert(reader + 1, command);
+    });
+    expect(&found, Rule::Lifetime, &["launch join uses %conv6"]);
+}
+
+/// B15: running statistics move once, whatever runs again.
+#[test]
+fn b15_an_effect_happens_once() {
+    let found = broken(|schedule| {
+        let at = find(schedule, "launch   norm.update(");
+        let mut again = schedule.commands[at].clone();
+        if let Action::Launch { run, .. } = &mut again.action {
+            *run = 1;
+        }
+        schedule.commands.insert(at + 1, again);
+    });
+    expect(&found, Rule::Refines, &["norm.update has an effect and must run once"]);
+    expect(&found, Rule::Refines, &["norm.update to read %norm.running_mean", "holds %norm.running_mean'"]);
+}
+
+/// B30: an op writes over what backward still needs.
+#[test]
+fn b30_nothing_is_written_over_a_value_in_need() {
+    let found = broken(|schedule| {
+        let at = find(schedule, "launch   norm(");
+        if let Action::Launch { reads, writes, .. } = &mut schedule.commands[at].action {
+            writes[0] = reads[0];
+        }
+    });
+    expect(&found, Rule::Refines, &["norm.grad to read %conv4", "holds %norm there"]);
+}
+
+#[test]
+fn kernels_may_only_overwrite_what_their_op_allows() {
+    let found = broken(|schedule| {
+        let at = find(schedule, "launch   conv3(");
+        if let Action::Launch { reads, writes, .. } = &mut schedule.commands[at].action {
+            writes[0] = reads[0];
+        }
+    });
+    expect(&found, Rule::Refines, &["conv3 may not read %relu3", "and write %conv3"]);
+}
+
+#[test]
+fn budgets_are_counted_in_bytes() {
+    let found = broken(|schedule| schedule.arenas[0].budget = Some(schedule.arenas[0].bytes - 1));
+    assert_eq!(found.len(), 1);
+    expect(&found, Rule::Budget, &["expected the Device arena within", "found"]);
+    assert_eq!(broken(|schedule| schedule.arenas[0].budget = Some(schedule.arenas[0].bytes)), vec![]);
+}
+
+#[test]
+fn a_schedule_of_another_program_is_told_apart() {
+    let schedule = emit::emit(&network::chain(3), None);
+    let found = check(&schedule, &network::twenty_layers());
+    expect(&found, Rule::Refines, &["expected node", "as in the program"]);
+}
+
+#[test]
+fn an_empty_schedule_of_a_program_is_unfaithful_but_no_panic() {
+    let found = broken(|schedule| {
+        schedule.commands.clear();
+        schedule.events.clear();
+    });
+    expect(&found, Rule::Refines, &["expected conv0.step to run"]);
 }

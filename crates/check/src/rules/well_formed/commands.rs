@@ -47,8 +47,7 @@ fn outside(schedule: &Schedule, region: &Region) -> Option<String> {
     let Some(buffer) = schedule.buffers.get(region.buffer.index()) else {
         return Some(format!("buffer {} of {} buffers", region.buffer.0, schedule.buffers.len()));
     };
-    let [offset, rows, row, stride] =
-        [region.offset, region.rows, region.row_bytes, region.row_stride].map(u128::from);
+    let [offset, rows, row, stride] = [region.offset, region.rows, region.row_bytes, region.row_stride].map(u128::from);
     if rows == 0 || (rows > 1 && stride < row) {
         return Some(format!(
             "expected rows that do not overlap in %{}, found {rows} of {row} bytes {stride} apart",
@@ -57,7 +56,8 @@ fn outside(schedule: &Schedule, region: &Region) -> Option<String> {
     }
     let end = offset + (rows - 1) * stride + row;
     let inside = end <= u128::from(buffer.bytes);
-    (!inside).then(|| format!("expected a region of %{} to end within {} bytes, found {end}", buffer.name, buffer.bytes))
+    (!inside)
+        .then(|| format!("expected a region of %{} to end within {} bytes, found {end}", buffer.name, buffer.bytes))
 }
 
 fn launch<'a>(
