@@ -10,7 +10,7 @@ use vdnn_graph::{Program, Role};
 use vdnn_schedule::{Home, Schedule, Space, Timeline};
 use vdnn_tensor::Bytes;
 
-/// A schedule added to an executor.
+/// A schedule added to an executor; good for that executor only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleId(usize);
 

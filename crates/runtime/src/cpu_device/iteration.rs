@@ -81,8 +81,11 @@ impl Iteration {
         }
         let mut state = self.state();
         state.queued[stream] -= 1;
-        self.fail_if_stuck(&mut state);
-        self.changed.notify_all();
+        if state.queued[stream] == 0 {
+            // Only an empty queue is news to `join` and to stuck streams.
+            self.fail_if_stuck(&mut state);
+            self.changed.notify_all();
+        }
     }
 
     /// Ends the iteration unless it has failed already.

@@ -1,6 +1,6 @@
 //! Any legal interleaving gives the same bits; an illegal schedule is caught by some.
 
-use crate::net::{kept, load, offloaded, program, train};
+use crate::net::{fill, kept, load, offloaded, program, train};
 use crate::writer::Writer;
 use std::sync::Arc;
 use vdnn_graph::op::{Concat, Conv2d, Split};
@@ -99,6 +99,23 @@ fn unwritten_bytes_are_poison() {
     schedule.commands.remove(at);
     let loss = run(5, &program, schedule).unwrap();
     assert!(f32::from_le_bytes(loss[..4].try_into().unwrap()).is_nan());
+}
+
+/// Poison spares the homes of every schedule of a run, not only of the one that runs.
+#[test]
+fn schedules_take_turns_on_the_same_weights() {
+    let program = program();
+    let pair = [kept(&program), offloaded(&program)].map(|(program, schedule)| (program, Arc::new(schedule)));
+    let turns = |device: Box<dyn Device>, order: [usize; 4]| {
+        let (mut executor, ids) = vdnn_runtime::Executor::with_schedules(device, &pair).unwrap();
+        fill(&mut executor, ids[0]).unwrap();
+        order.map(|turn| train(&mut executor, ids[turn], 1).unwrap())
+    };
+    let expected = turns(Box::new(CpuDevice::new().unwrap()), [0, 0, 0, 0]);
+    assert_eq!(turns(Box::new(CpuDevice::new().unwrap()), [0, 1, 1, 0]), expected);
+    for seed in 0..20 {
+        assert_eq!(turns(Box::new(ChaosDevice::new(seed)), [1, 0, 0, 1]), expected, "seed {seed}");
+    }
 }
 
 const CONV: Conv2d = Conv2d { stride: [1; 2], padding: [0; 2], dilation: [1; 2], groups: 1 };
