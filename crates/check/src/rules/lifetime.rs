@@ -75,13 +75,13 @@ fn misuse(schedule: &Schedule, order: &Order, lives: &[Life], buffer: BufferId, 
         return None;
     }
     let Life { alloc: Some(alloc), free: Some(free) } = lives[buffer.index()] else { return None };
-    let name = describe::buffer(schedule, buffer);
-    let command = describe::command(schedule, index);
-    if !order.before(alloc, index) {
-        return Some(format!("{command} uses {name} and is not ordered after its alloc (command {alloc})"));
+    let (starts, ends) = (order.before(alloc, index), order.before(index, free));
+    if starts && ends {
+        return None;
     }
-    if !order.before(index, free) {
+    let (name, command) = (describe::buffer(schedule, buffer), describe::command(schedule, index));
+    if starts {
         return Some(format!("{command} uses {name}, whose free (command {free}) is not ordered after it"));
     }
-    None
+    Some(format!("{command} uses {name} and is not ordered after its alloc (command {alloc})"))
 }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use vdnn_graph::{Graph, Node, Op, ValueId};
-use vdnn_schedule::{BufferId, Region};
+use vdnn_schedule::BufferId;
 
 /// An operand's place: a buffer and the columns of all its rows.
 pub(crate) type Place = (BufferId, Range<u64>);
@@ -41,9 +41,4 @@ fn may_share(graph: &Graph, node: &Node, (i, read): (usize, &Place), (o, write):
 /// Bytes of the values before a part, in a row of the whole.
 fn row_offset(graph: &Graph, before: &[ValueId]) -> u64 {
     before.iter().map(|&id| super::content::rows_of(&graph.value(id).ty).stride).sum()
-}
-
-/// A launch's regions as places; `None` for the first region that does not lie on its buffer's rows.
-pub(crate) fn place(region: &Region, columns: Option<Range<u64>>) -> Option<Place> {
-    columns.map(|columns| (region.buffer, columns))
 }

@@ -5,7 +5,7 @@
 //! updated twice, or read after its update, shows as a read of the wrong version.
 
 use super::content::{Atoms, Contents, rows_of};
-use super::operands::{Place, clash, place};
+use super::operands::{Place, clash};
 use crate::{Rule, Violation, describe};
 use std::ops::Range;
 use vdnn_graph::{Graph, Node, NodeId, Program, Role, ValueId};
@@ -165,7 +165,7 @@ impl<'a> Walk<'a> {
         let outputs = self.places(index, node, &node.outputs, writes);
         let (Some(inputs), Some(outputs)) = (inputs, outputs) else { return };
         for (&value, place) in node.inputs.iter().zip(&inputs) {
-            self.expect(index, &format!("{} to read", node.name), value, place);
+            self.expect(index, node, value, place);
         }
         if let Some((i, o)) = clash(self.graph, node, &inputs, &outputs) {
             let [input, output] = [node.inputs[i], node.outputs[o]].map(|id| describe::value(self.schedule, id));
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
             let (grid, rows) = (self.contents.grids[region.buffer.index()], rows_of(ty));
             let columns = grid.columns(region).filter(|columns| columns.end - columns.start == rows.stride);
             let columns = columns.filter(|_| grid.rows == rows.rows || rows.stride == 0);
-            let Some(place) = place(region, columns) else {
+            let Some(columns) = columns else {
                 let (name, value) = (&node.name, describe::value(self.schedule, value));
                 let at = describe::region(self.schedule, region);
                 let message =
@@ -194,16 +194,17 @@ impl<'a> Walk<'a> {
                 self.report(index, message);
                 return None;
             };
-            places.push(place);
+            places.push((region.buffer, columns));
         }
         Some(places)
     }
 
-    /// Reports when a place does not hold a value.
-    fn expect(&mut self, index: usize, what: &str, value: ValueId, (buffer, columns): &Place) {
+    /// Reports when a place does not hold a value that a node reads.
+    fn expect(&mut self, index: usize, node: &Node, value: ValueId, (buffer, columns): &Place) {
         let string = self.atoms.string(value);
         let Some(there) = self.contents.mismatch(buffer.index(), columns.clone(), string) else { return };
-        let message = self.holds_instead(what, value, *buffer, there.map(|segment| segment.atom));
+        let what = format!("{} to read", node.name);
+        let message = self.holds_instead(&what, value, *buffer, there.map(|segment| segment.atom));
         self.report(index, message);
     }
 
