@@ -1,36 +1,87 @@
 //! The CUDA device: one arena, three streams, everything made before the first iteration.
+//!
+//! ```text
+//!  open ─► kernel_table ─► reserve ─► prepare ─► begin ─ issue … issue ─ finish
+//!  context, plans timed    arenas     addresses, works, events,          joins the streams
+//!  handles  on scratch                kernels loaded
+//! ```
+//!
+//! An iteration looks nothing up and allocates nothing. What the driver, libraries and loaded kernels take outside the
+//! arena is counted when they take it and stated as the context's bytes; anything else that free memory loses shows in
+//! [`Device::measured_peak`]. Left to others: what is legal in time (`check`), what is fast (policies).
 
+mod arenas;
+mod bench;
+mod cache;
+mod convolution;
+mod gpu;
+mod iteration;
+mod measure;
+mod prepared;
+mod product;
+mod site;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use vdnn_graph::{Graph, Program};
+use vdnn_graph::{Graph, Program, Role};
 use vdnn_runtime::{Description, Device, DeviceError, KernelRequest, PreparedId};
-use vdnn_schedule::{KernelTable, Schedule, Timeline};
-use vdnn_tensor::Bytes;
+use vdnn_schedule::{Action, Choice, Direction, KernelTable, Schedule, Timeline};
+use vdnn_tensor::{Bytes, DType};
 
-use crate::blas::Blas;
-use crate::context::{Context, Streams};
-use crate::cudnn::Handle;
+pub use measure::MeasureOptions;
+
+use crate::CudaError;
 use crate::driver::cuda_version_text;
 use crate::library::{Libraries, LibraryOptions};
-use crate::CudaError;
+use crate::nvrtc::{CubinCache, cache_folder};
+use arenas::Arenas;
+use bench::{Bench, Failure};
+use gpu::Gpu;
+use prepared::Prepared;
 
 /// How the device works, besides what a schedule says.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CudaOptions {
-    /// Wait after every command, so that a failure is reported with the command that caused it. Slow; for finding defects.
+    /// How kernels are measured.
+    pub measure: MeasureOptions,
+    /// Where compiled kernels and measurements are kept between runs; `None` keeps nothing.
+    pub cache: Option<PathBuf>,
+    /// Wait after every command, so that a failure is reported with the command that caused it. Slow; to find defects.
     pub synchronous: bool,
+}
+
+impl Default for CudaOptions {
+    /// Measures for a minute at most, keeps results in the user's cache folder.
+    fn default() -> Self {
+        CudaOptions { measure: MeasureOptions::default(), cache: cache_folder(), synchronous: false }
+    }
 }
 
 /// One NVIDIA GPU.
 #[derive(Debug)]
 pub struct CudaDevice {
-    options: CudaOptions,
-    blas: Blas,
-    cudnn: Handle,
-    streams: Streams,
-    libraries: Libraries,
-    context: Arc<Context>,
+    prepared: Vec<Prepared>,
+    bench: Bench,
+    memory: Option<Memory>,
+    gpu: Gpu,
+    /// Taken outside the arena: by the context, libraries, kernels, and the arena's last page.
     context_bytes: Bytes,
+    running: Option<PreparedId>,
+    timing: bool,
+    timeline: Option<Timeline>,
+    /// The failure after which the driver refuses everything.
+    broken: Option<String>,
+    synchronous: bool,
+}
+
+#[derive(Debug)]
+struct Memory {
+    arenas: Arenas,
+    /// Free device memory just before the arena was taken.
+    free_before: Bytes,
+    /// Of `context_bytes`, what was taken since.
+    context_since: Bytes,
 }
 
 impl CudaDevice {
@@ -51,15 +102,103 @@ impl CudaDevice {
     }
 
     fn make(ordinal: usize, libraries: &LibraryOptions, options: CudaOptions) -> Result<Self, CudaError> {
-        let libraries = Libraries::open(libraries)?;
-        let context = Context::open(ordinal)?;
-        let streams = Streams::new(&context)?;
-        let cudnn = Handle::new(libraries.cudnn, &streams.compute)?;
-        let blas = Blas::new(libraries.cublas, &streams.compute)?;
-        let (free, total) = context.memory()?;
-        let context_bytes = total.saturating_sub(free);
-        Ok(CudaDevice { options, blas, cudnn, streams, libraries, context, context_bytes })
+        let images = CubinCache::new(options.cache.clone());
+        let gpu = Gpu::open(ordinal, libraries, images)?;
+        let bench = Bench::new(&gpu, options.cache.as_deref(), &details(&gpu), options.measure)?;
+        let (free, total) = gpu.context.memory()?;
+        Ok(CudaDevice {
+            prepared: Vec::new(),
+            bench,
+            memory: None,
+            gpu,
+            context_bytes: total.saturating_sub(free),
+            running: None,
+            timing: false,
+            timeline: None,
+            broken: None,
+            synchronous: options.synchronous,
+        })
     }
+
+    /// Does something that loads kernels, and counts what they take to the context.
+    fn loading<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+        self.gpu.context.bind().map_err(backend)?;
+        let before = self.gpu.free_bytes().map_err(backend)?;
+        let result = act(self);
+        let taken = before.saturating_sub(self.gpu.free_bytes().map_err(backend)?);
+        self.context_bytes += taken;
+        if let Some(memory) = &mut self.memory {
+            memory.context_since += taken;
+        }
+        result
+    }
+
+    fn usable(&self) -> Result<&Memory, DeviceError> {
+        if let Some(failure) = &self.broken {
+            let call = format!("an earlier call on cuda:{}", self.gpu.context.ordinal);
+            return Err(DeviceError::Backend { call, message: format!("{failure}; start the program again") });
+        }
+        self.memory.as_ref().ok_or_else(|| misuse("reserve", "expected memory reserved before anything else"))
+    }
+
+    /// Remembers a failure that leaves the context unusable, and puts it into words.
+    fn failed(&mut self, place: &str, error: CudaError) -> DeviceError {
+        self.running = None;
+        if self.gpu.context.synchronize().is_err() {
+            self.broken = Some(format!("{place}: {error}"));
+        }
+        DeviceError::Backend { call: place.to_string(), message: error.to_string() }
+    }
+
+    fn arenas(&mut self) -> Result<(&mut Arenas, &Gpu), DeviceError> {
+        self.usable()?;
+        self.gpu.context.bind().map_err(backend)?;
+        match &mut self.memory {
+            Some(memory) => Ok((&mut memory.arenas, &self.gpu)),
+            None => Err(misuse("reserve", "expected memory reserved before anything else")),
+        }
+    }
+
+    /// The device's choices for each node, measured in this order.
+    fn measured(&mut self, graph: &Graph, deterministic: bool) -> Result<Vec<Vec<Choice>>, DeviceError> {
+        let patterns = bench::patterns(graph);
+        let found = self.bench.choices(&mut self.gpu, &patterns, deterministic);
+        let choices = graph.nodes().iter().zip(found).map(|(node, choices)| {
+            choices.map_err(|failure| match failure {
+                Failure::Refused(reason) => no_choice(&node.name, reason),
+                Failure::Broken(error) => DeviceError::Backend { call: node.name.clone(), message: error.to_string() },
+            })
+        });
+        choices.collect()
+    }
+
+    fn check_types(&self, graph: &Graph) -> Result<(), DeviceError> {
+        let device = format!("cuda:{}", self.gpu.context.ordinal);
+        for node in graph.nodes() {
+            let types = || node.inputs.iter().chain(&node.outputs).map(|&id| &graph.value(id).ty);
+            if types().any(|ty| ty.dtype.is_float() && ty.dtype != DType::F32) {
+                let operands: Vec<String> = types().map(ToString::to_string).collect();
+                let operands = format!("{}; use --dtype f32 or tf32", operands.join(", "));
+                return Err(DeviceError::Unsupported { device, op: node.op.kind().to_string(), operands });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Card, driver and libraries: what measurements depend on.
+fn details(gpu: &Gpu) -> String {
+    let Libraries { nvrtc, cublas, cudnn, .. } = gpu.libraries;
+    let (major, minor, patch) = cublas.version;
+    format!(
+        "{}, driver for CUDA {}, cuDNN {} ({}), cuBLAS {major}.{minor}.{patch}, NVRTC {}.{}",
+        gpu.context.name,
+        cuda_version_text(gpu.context.driver_version),
+        vdnn_cudnn_sys::version_text(cudnn.version),
+        cudnn.opened.path.display(),
+        nvrtc.version.0,
+        nvrtc.version.1,
+    )
 }
 
 /// What cannot be opened is not available, whatever the reason.
@@ -71,70 +210,205 @@ fn unavailable(ordinal: usize, error: CudaError) -> DeviceError {
     }
 }
 
-impl Device for CudaDevice {
-    fn description(&self) -> Description {
-        let Libraries { nvrtc, cublas, cudnn, .. } = self.libraries;
-        let details = format!(
-            "{}, driver for CUDA {}, cuDNN {} ({}), cuBLAS {}.{}.{}, NVRTC {}.{}",
-            self.context.name,
-            cuda_version_text(self.context.driver_version),
-            vdnn_cudnn_sys::version_text(cudnn.version),
-            cudnn.opened.path.display(),
-            cublas.version.0,
-            cublas.version.1,
-            cublas.version.2,
-            nvrtc.version.0,
-            nvrtc.version.1,
-        );
-        Description { name: format!("cuda:{}", self.context.ordinal), details, context_bytes: self.context_bytes }
-    }
-
-    fn kernel_table(&mut self, _: &Graph, _: KernelRequest) -> Result<KernelTable, DeviceError> {
-        Err(self.later("kernel_table"))
-    }
-
-    fn reserve(&mut self, _: Bytes, _: Bytes) -> Result<(), DeviceError> {
-        Err(self.later("reserve"))
-    }
-
-    fn prepare(&mut self, _: Arc<Program>, _: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
-        Err(self.later("prepare"))
-    }
-
-    fn begin(&mut self, _: PreparedId) -> Result<(), DeviceError> {
-        Err(self.later("begin"))
-    }
-
-    fn issue(&mut self, _: PreparedId, _: usize) -> Result<(), DeviceError> {
-        Err(self.later("issue"))
-    }
-
-    fn finish(&mut self) -> Result<(), DeviceError> {
-        Err(self.later("finish"))
-    }
-
-    fn write(&mut self, _: Bytes, _: &[u8]) -> Result<(), DeviceError> {
-        Err(self.later("write"))
-    }
-
-    fn read(&mut self, _: Bytes, _: &mut [u8]) -> Result<(), DeviceError> {
-        Err(self.later("read"))
-    }
-
-    fn measured_peak(&mut self) -> Option<Bytes> {
-        None
-    }
-
-    fn set_timing(&mut self, _: bool) {}
-
-    fn timeline(&mut self) -> Option<Timeline> {
-        None
+/// An error of this crate in the runtime's words.
+fn backend(error: CudaError) -> DeviceError {
+    match error {
+        CudaError::DeviceMemory { requested, free, total } => {
+            let reason = format!(
+                "{free} of {total} bytes are free; lower --budget or --batch-size, or end other programs on the GPU"
+            );
+            DeviceError::OutOfMemory { space: "device", bytes: requested, reason }
+        }
+        CudaError::HostMemory { requested, reason, limits } => {
+            let reason = format!("{reason}; {limits}; lower --host-budget or raise the container's memory");
+            DeviceError::OutOfMemory { space: "pinned host", bytes: requested, reason }
+        }
+        CudaError::Driver { call, .. } | CudaError::Cublas { call, .. } | CudaError::Nvrtc { call, .. } => {
+            DeviceError::Backend { call: call.to_string(), message: error.to_string() }
+        }
+        _ => DeviceError::Backend { call: "CUDA".to_string(), message: error.to_string() },
     }
 }
 
-impl CudaDevice {
-    fn later(&self, call: &str) -> DeviceError {
-        let message = "this build opens the device and runs nothing yet".to_string();
-        DeviceError::Backend { call: format!("{call} on cuda:{}", self.context.ordinal), message }
+fn misuse(place: &str, reason: &str) -> DeviceError {
+    DeviceError::Schedule { place: place.to_string(), reason: reason.to_string() }
+}
+
+fn no_choice(node: &str, reason: String) -> DeviceError {
+    DeviceError::Kernel { node: node.to_string(), algorithm: "any".to_string(), reason }
+}
+
+/// The choices within a workspace limit.
+fn within(node: &str, mut choices: Vec<Choice>, limit: Option<Bytes>) -> Result<Vec<Choice>, DeviceError> {
+    let least = choices.iter().map(|choice| choice.workspace).min().unwrap_or(0);
+    choices.retain(|choice| limit.is_none_or(|limit| choice.workspace <= limit));
+    if choices.is_empty() {
+        let reason = format!("expected a kernel within the workspace limit, the least wants {least} bytes");
+        return Err(no_choice(node, reason));
+    }
+    Ok(choices)
+}
+
+/// A command in words, for messages.
+fn label(schedule: &Schedule, command: usize) -> String {
+    let buffer = |index: usize| schedule.buffers.get(index).map_or("a buffer", |buffer| buffer.name.as_str());
+    let event = |index: usize| schedule.events.get(index).map_or("an event", |event| event.name.as_str());
+    match schedule.commands.get(command).map(|command| &command.action) {
+        None => format!("command {command}"),
+        Some(Action::Alloc(id)) => format!("alloc {}", buffer(id.index())),
+        Some(Action::Free(id)) => format!("free {}", buffer(id.index())),
+        Some(Action::Record(id)) => format!("record {}", event(id.index())),
+        Some(Action::Wait(id)) => format!("wait {}", event(id.index())),
+        Some(Action::Transfer { direction: Direction::Offload, src, .. }) => {
+            format!("offload {}", buffer(src.buffer.index()))
+        }
+        Some(Action::Transfer { direction: Direction::Prefetch, dst, .. }) => {
+            format!("prefetch {}", buffer(dst.buffer.index()))
+        }
+        Some(Action::Launch { node, run, .. }) => {
+            let name = schedule.nodes.get(node.index()).map_or("a node", String::as_str);
+            if *run == 0 { name.to_string() } else { format!("{name} (run {run})") }
+        }
+    }
+}
+
+/// Bytes that the host writes before an iteration.
+fn input_bytes(program: &Program) -> Bytes {
+    let inputs = program.graph.values().iter().filter(|value| value.role == Role::Input);
+    inputs.map(|value| value.ty.bytes()).sum()
+}
+
+impl Device for CudaDevice {
+    fn description(&self) -> Description {
+        let staging = self.memory.as_ref().map_or(0, |memory| memory.arenas.staging_bytes());
+        let pinned = if staging > 0 { format!(", {staging} pinned bytes for batches") } else { String::new() };
+        Description {
+            name: format!("cuda:{}", self.gpu.context.ordinal),
+            details: format!("{}{pinned}", details(&self.gpu)),
+            context_bytes: self.context_bytes,
+        }
+    }
+
+    fn kernel_table(&mut self, graph: &Graph, request: KernelRequest) -> Result<KernelTable, DeviceError> {
+        self.check_types(graph)?;
+        let choices = self.loading(|device| device.measured(graph, request.deterministic))?;
+        let nodes = graph.nodes().iter();
+        let limited = nodes.zip(choices).map(|(node, choices)| within(&node.name, choices, request.workspace_limit));
+        Ok(KernelTable { choices: limited.collect::<Result<_, _>>()? })
+    }
+
+    fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {
+        if self.memory.is_some() {
+            return Err(misuse("reserve", "expected it once, found memory reserved before"));
+        }
+        self.gpu.context.bind().map_err(backend)?;
+        let free_before = self.gpu.free_bytes().map_err(backend)?;
+        let arenas = Arenas::new(&self.gpu, device, host)?;
+        // The driver gives whole pages: what is left of the last one is not the plan's.
+        let taken = free_before.saturating_sub(self.gpu.free_bytes().map_err(backend)?);
+        let context_since = taken.saturating_sub(device);
+        self.context_bytes += context_since;
+        self.memory = Some(Memory { arenas, free_before, context_since });
+        Ok(())
+    }
+
+    fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
+        self.usable()?;
+        self.check_types(&program.graph)?;
+        self.loading(|device| {
+            let Some(memory) = &mut device.memory else {
+                return Err(misuse("prepare", "expected memory reserved before"));
+            };
+            memory.arenas.stage(&device.gpu, input_bytes(&program)).map_err(backend)?;
+            let (gpu, plans) = (&mut device.gpu, &mut device.bench.plans);
+            device.prepared.push(Prepared::new(&program, schedule, &memory.arenas, gpu, plans)?);
+            Ok(PreparedId(device.prepared.len() - 1))
+        })
+    }
+
+    fn begin(&mut self, schedule: PreparedId) -> Result<(), DeviceError> {
+        self.usable()?;
+        let (None, Some(prepared)) = (self.running, self.prepared.get(schedule.0)) else {
+            return Err(misuse("begin", "expected a prepared schedule and no iteration running"));
+        };
+        self.gpu.context.bind().map_err(backend)?;
+        self.timeline = None;
+        if self.timing {
+            self.gpu.streams.compute.record(&prepared.start).map_err(backend)?;
+        }
+        self.running = Some(schedule);
+        Ok(())
+    }
+
+    fn issue(&mut self, schedule: PreparedId, command: usize) -> Result<(), DeviceError> {
+        let (true, Some(memory)) = (self.running == Some(schedule), &self.memory) else {
+            return Err(misuse("issue", "expected the schedule that was begun"));
+        };
+        let prepared = &self.prepared[schedule.0];
+        if command >= prepared.tasks.len() {
+            return Err(misuse("issue", "expected a command of the schedule"));
+        }
+        let issued = prepared.issue(command, &self.gpu, &memory.arenas, self.timing);
+        let issued = issued.and_then(|()| if self.synchronous { self.gpu.streams.synchronize() } else { Ok(()) });
+        issued.map_err(|error| {
+            let place = label(&self.prepared[schedule.0].schedule, command);
+            self.failed(&place, error)
+        })
+    }
+
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        let Some(id) = self.running.take() else { return Ok(()) };
+        if let Err(error) = self.gpu.streams.synchronize() {
+            // Which command it was the driver does not say; `synchronous` finds out.
+            let name = self.prepared[id.0].schedule.name.clone();
+            return Err(self.failed(&format!("an iteration of {name}"), error));
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.arenas.settled();
+        }
+        if self.timing {
+            self.timeline = Some(self.prepared[id.0].timeline().map_err(backend)?);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        let (arenas, gpu) = self.arenas()?;
+        check_range(offset, bytes.len(), arenas.device_bytes())?;
+        let written = arenas.write(gpu, offset, bytes);
+        written.map_err(|error| self.failed("a write between iterations", error))
+    }
+
+    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let (arenas, gpu) = self.arenas()?;
+        check_range(offset, bytes.len(), arenas.device_bytes())?;
+        let read = arenas.read(gpu, offset, bytes);
+        read.map_err(|error| self.failed("a read between iterations", error))
+    }
+
+    /// The drop in free memory since just before the arena was taken, less what is stated as context since then.
+    fn measured_peak(&mut self) -> Option<Bytes> {
+        let memory = self.memory.as_ref()?;
+        self.gpu.context.bind().ok()?;
+        let taken = memory.free_before.saturating_sub(self.gpu.free_bytes().ok()?);
+        Some(taken.saturating_sub(memory.context_since))
+    }
+
+    fn set_timing(&mut self, on: bool) {
+        self.timing = on;
+    }
+
+    fn timeline(&mut self) -> Option<Timeline> {
+        self.timeline.clone()
+    }
+}
+
+fn check_range(offset: Bytes, len: usize, reserved: Bytes) -> Result<(), DeviceError> {
+    match offset.checked_add(len as Bytes) {
+        Some(end) if end <= reserved => Ok(()),
+        _ => {
+            let reason = format!("expected {len} bytes at {offset} within an arena of {reserved}");
+            Err(DeviceError::Schedule { place: "the host".to_string(), reason })
+        }
     }
 }

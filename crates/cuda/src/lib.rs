@@ -29,5 +29,5 @@ pub mod library;
 pub mod memory;
 pub mod nvrtc;
 
-pub use device::{CudaDevice, CudaOptions};
+pub use device::{CudaDevice, CudaOptions, MeasureOptions};
 pub use error::CudaError;

@@ -179,6 +179,21 @@ pub fn copy_on_device(stream: &Stream, device: &DeviceArena, from: u64, to: u64,
     driver.check("cuMemcpyDtoDAsync", status)
 }
 
+/// Queues setting `bytes` bytes at a device address to `value`.
+///
+/// # Safety
+///
+/// The bytes must be device memory that nothing else uses before the stream has passed this point.
+pub(crate) unsafe fn fill_address(stream: &Stream, address: u64, bytes: u64, value: u8) -> Result<(), CudaError> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let driver = stream.context.driver;
+    // SAFETY: the caller answers for the range.
+    let status = unsafe { (driver.functions.fill)(address, value, bytes as usize, stream.raw()) };
+    driver.check("cuMemsetD8Async", status)
+}
+
 /// Base addresses of the two arenas.
 #[derive(Clone, Copy)]
 struct Ends {

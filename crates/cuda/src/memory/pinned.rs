@@ -76,6 +76,21 @@ impl PinnedArena {
         Ok(())
     }
 
+    /// [`PinnedArena::write`] by several threads: one alone reaches a fifth of the link's rate.
+    pub fn write_by(&self, threads: usize, offset: u64, from: &[u8]) -> Result<(), CudaError> {
+        // As a number, because each thread copies to bytes of its own.
+        let at = self.at("pinned write", offset, from.len())? as usize;
+        let part = from.len().div_ceil(threads.max(1)).max(1);
+        std::thread::scope(|scope| {
+            for (index, piece) in from.chunks(part).enumerate() {
+                let to = at + index * part;
+                // SAFETY: the whole range was checked; pieces do not overlap, and the scope ends before this call does.
+                scope.spawn(move || unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len()) });
+            }
+        });
+        Ok(())
+    }
+
     fn at(&self, what: &'static str, offset: u64, bytes: usize) -> Result<*mut u8, CudaError> {
         super::Rows::contiguous(offset, bytes as u64).check(what, self.bytes)?;
         Ok(self.mapping.start.wrapping_add(offset as usize))

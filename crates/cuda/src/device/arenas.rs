@@ -1,0 +1,131 @@
+//! The memory of a device: two arenas, taken once, and the pinned bytes through which the host's batches pass.
+
+use vdnn_runtime::DeviceError;
+use vdnn_schedule::Direction;
+
+use super::backend;
+use super::gpu::Gpu;
+use crate::CudaError;
+use crate::memory::{DeviceArena, HostLimits, PinnedArena, Rows, offload, prefetch};
+
+/// A byte that makes a number read before it was written not a number.
+const POISON: u8 = 0xFF;
+/// From here on several threads copy, because one reaches a fifth of the link's rate.
+const PARALLEL_BYTES: usize = 4 << 20;
+const COPY_THREADS: usize = 8;
+/// Most bytes of a batch on their way at once.
+const MOST_STAGED: u64 = 512 << 20;
+
+/// Both arenas of a schedule.
+#[derive(Debug)]
+pub(super) struct Arenas {
+    device: DeviceArena,
+    host: Option<PinnedArena>,
+    staging: Option<PinnedArena>,
+    /// Bytes of the staging memory under copies that may still run.
+    staged: u64,
+}
+
+impl Arenas {
+    /// Takes both arenas, or says what is missing.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] with what is free or allowed.
+    pub fn new(gpu: &Gpu, device: u64, host: u64) -> Result<Self, DeviceError> {
+        let (free, total) = gpu.context.memory().map_err(backend)?;
+        if device > free {
+            let reason = format!(
+                "{free} of {total} bytes are free; lower --budget or --batch-size, or end other programs on the GPU"
+            );
+            return Err(DeviceError::OutOfMemory { space: "device", bytes: device, reason });
+        }
+        // The host first: it is refused by limits, before anything is taken.
+        let host = (host > 0).then(|| PinnedArena::new(&gpu.context, host)).transpose().map_err(backend)?;
+        let device = DeviceArena::new(&gpu.context, device).map_err(backend)?;
+        device.fill(&gpu.streams.compute, 0, device.bytes(), POISON).map_err(backend)?;
+        gpu.streams.compute.synchronize().map_err(backend)?;
+        Ok(Arenas { device, host, staging: None, staged: 0 })
+    }
+
+    pub fn device_bytes(&self) -> u64 {
+        self.device.bytes()
+    }
+
+    pub fn host_bytes(&self) -> u64 {
+        self.host.as_ref().map_or(0, PinnedArena::bytes)
+    }
+
+    /// Pinned bytes besides the host arena.
+    pub fn staging_bytes(&self) -> u64 {
+        self.staging.as_ref().map_or(0, PinnedArena::reserved_bytes)
+    }
+
+    /// The device address of a byte of the device arena.
+    pub fn address(&self, offset: u64) -> u64 {
+        self.device.address(offset)
+    }
+
+    /// Makes room for `bytes` written between two iterations, as far as the host has it.
+    pub fn stage(&mut self, gpu: &Gpu, bytes: u64) -> Result<(), CudaError> {
+        let bytes = bytes.min(MOST_STAGED).min(HostLimits::of_process().pinnable().unwrap_or(u64::MAX) / 4);
+        if bytes > self.staging.as_ref().map_or(0, PinnedArena::bytes) {
+            gpu.streams.compute.synchronize()?;
+            self.staging = None;
+            self.staging = Some(PinnedArena::new(&gpu.context, bytes)?);
+            self.staged = 0;
+        }
+        Ok(())
+    }
+
+    /// Queues a transfer of a schedule.
+    pub fn transfer(&self, gpu: &Gpu, direction: Direction, src: Rows, dst: Rows) -> Result<(), CudaError> {
+        match (&self.host, direction) {
+            (Some(host), Direction::Offload) => offload(&gpu.streams.offload, &self.device, src, host, dst),
+            (Some(host), Direction::Prefetch) => prefetch(&gpu.streams.prefetch, host, src, &self.device, dst),
+            // Without a host arena a region of it can only be empty: `prepare` checked.
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Writes bytes of the device arena: through pinned memory, so that the copy runs on while the host goes on.
+    pub fn write(&mut self, gpu: &Gpu, offset: u64, bytes: &[u8]) -> Result<(), CudaError> {
+        let stream = &gpu.streams.compute;
+        let Some(staging) = &self.staging else { return self.device.write(stream, offset, bytes) };
+        let capacity = staging.bytes();
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            if self.staged == capacity {
+                stream.synchronize()?;
+                self.staged = 0;
+            }
+            let (piece, after) = rest.split_at(rest.len().min((capacity - self.staged) as usize));
+            let length = piece.len() as u64;
+            fill(staging, self.staged, piece)?;
+            let (from, to) = (Rows::contiguous(self.staged, length), Rows::contiguous(at, length));
+            prefetch(stream, staging, from, &self.device, to)?;
+            (self.staged, at, rest) = (self.staged + length, at + length, after);
+        }
+        Ok(())
+    }
+
+    /// Reads bytes of the device arena and waits for them.
+    pub fn read(&mut self, gpu: &Gpu, offset: u64, bytes: &mut [u8]) -> Result<(), CudaError> {
+        self.device.read(&gpu.streams.compute, offset, bytes)?;
+        self.settled();
+        Ok(())
+    }
+
+    /// All copies have ended: staging memory is free again.
+    pub fn settled(&mut self) {
+        self.staged = 0;
+    }
+}
+
+/// Copies into pinned memory, with several threads when it is worth it.
+fn fill(staging: &PinnedArena, offset: u64, bytes: &[u8]) -> Result<(), CudaError> {
+    if bytes.len() < PARALLEL_BYTES {
+        return staging.write(offset, bytes);
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(COPY_THREADS);
+    staging.write_by(threads, offset, bytes)
+}

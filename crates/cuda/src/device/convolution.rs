@@ -1,0 +1,166 @@
+//! Convolution nodes as cuDNN's problems.
+
+use vdnn_graph::Op;
+use vdnn_graph::op::Conv2d;
+use vdnn_tensor::{DType, Layout};
+
+use super::site::Site;
+use crate::cudnn::{ConvolutionProblem, Direction, Order};
+use crate::kernels::Operand;
+
+/// Alignment in bytes beyond which cuDNN's kernels get no better.
+const BEST_ALIGNMENT: u64 = 16;
+
+/// A convolution with its operands X, W, Y (or their gradients).
+#[derive(Clone, Debug)]
+pub(super) struct Convolution<'a> {
+    pub problem: ConvolutionProblem,
+    pub operands: [Operand<'a>; 3],
+}
+
+impl Convolution<'_> {
+    /// True when there is nothing to compute. The result is then zero where it has elements.
+    pub fn is_empty(&self) -> bool {
+        let p = &self.problem;
+        [p.n, p.c, p.h, p.w, p.k, p.kh, p.kw].contains(&0)
+    }
+}
+
+/// The convolution of a launch; `None` for other ops.
+pub(super) fn of<'a>(site: &Site<'a>) -> Option<Result<Convolution<'a>, String>> {
+    let (inputs, outputs) = (&site.inputs, &site.outputs);
+    let (direction, conv, [x, w, y]) = match site.op {
+        Op::Conv2d(op) => (Direction::Forward, op, [inputs.first()?, inputs.get(1)?, outputs.first()?]),
+        Op::Conv2dDataGrad(op) => {
+            (Direction::DataGradient, &op.conv, [outputs.first()?, inputs.get(1)?, inputs.first()?])
+        }
+        Op::Conv2dWeightGrad(op) => {
+            (Direction::WeightGradient, &op.conv, [inputs.first()?, outputs.first()?, inputs.get(1)?])
+        }
+        _ => return None,
+    };
+    Some(problem(site, direction, conv, [*x, *w, *y]))
+}
+
+fn problem<'a>(
+    site: &Site<'a>,
+    direction: Direction,
+    conv: &Conv2d,
+    operands: [Operand<'a>; 3],
+) -> Result<Convolution<'a>, String> {
+    let [x, w, y] = operands;
+    for operand in &operands {
+        if operand.ty.dtype != DType::F32 || operand.ty.layout != Layout::default() {
+            return Err(format!("expected f32 in NCHW order, found {}; use --dtype f32", operand.ty));
+        }
+    }
+    if !w.is_contiguous() {
+        return Err("expected weights in one piece, found a slice".to_string());
+    }
+    let extents = |operand: &Operand<'_>| {
+        operand.ty.shape.nchw().ok_or_else(|| format!("expected four dimensions, found {}", operand.ty))
+    };
+    let ([n, c, h, width], [k, _, kh, kw], [_, _, oh, ow]) = (extents(&x)?, extents(&w)?, extents(&y)?);
+    let mut problem = ConvolutionProblem {
+        direction,
+        dtype: DType::F32,
+        precision: site.precision,
+        order: Order::Nchw,
+        n,
+        c,
+        h,
+        w: width,
+        k,
+        kh,
+        kw,
+        stride: conv.stride,
+        padding: conv.padding,
+        dilation: conv.dilation,
+        groups: conv.groups,
+        x_batch_stride: c * h * width,
+        y_batch_stride: k * oh * ow,
+        alignment: operands.iter().map(alignment).min().unwrap_or(BEST_ALIGNMENT),
+    };
+    // The distance of one sample to the next means nothing when there is one: equal problems stay equal.
+    if n > 1 {
+        (problem.x_batch_stride, problem.y_batch_stride) = (x.batch_stride, y.batch_stride);
+    }
+    Ok(Convolution { problem, operands })
+}
+
+/// What every sample's first address is a multiple of, as far as it matters.
+fn alignment(operand: &Operand<'_>) -> u64 {
+    let stride = if operand.ty.shape.samples() > 1 { operand.batch_stride * operand.ty.dtype.size() } else { 0 };
+    let bits = operand.address | stride | BEST_ALIGNMENT;
+    1 << bits.trailing_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gpu::Bytes;
+    use super::*;
+    use crate::cudnn::Precision;
+    use vdnn_graph::op::{Conv2dDataGrad, Conv2dWeightGrad};
+    use vdnn_tensor::TensorType;
+
+    fn f32s(dims: [u64; 4]) -> TensorType {
+        TensorType::new(dims, DType::F32)
+    }
+
+    fn found(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> ConvolutionProblem {
+        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+        let site = Site {
+            op,
+            precision: Precision::Fp32,
+            inputs,
+            outputs,
+            algorithm: "eng0",
+            workspace: Bytes::default(),
+        };
+        of(&site).unwrap().unwrap().problem
+    }
+
+    #[test]
+    fn all_directions_of_a_layer_have_the_same_numbers() {
+        let conv = Conv2d { stride: [2, 1], padding: [1, 0], groups: 2, ..Conv2d::default() };
+        let (x, w, y) = (f32s([5, 8, 9, 7]), f32s([6, 4, 3, 2]), f32s([5, 6, 5, 6]));
+        let at = |ty| Operand::contiguous(ty, 4096);
+        let forward = found(&Op::Conv2d(conv), &[at(&x), at(&w)], &[at(&y)]);
+        let data = found(
+            &Op::Conv2dDataGrad(Conv2dDataGrad { conv, input: [9, 7] }),
+            &[at(&y), at(&w)],
+            &[at(&x)],
+        );
+        let weight = found(
+            &Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel: [3, 2] }),
+            &[at(&x), at(&y)],
+            &[at(&w)],
+        );
+        assert_eq!(forward.output().unwrap(), [5, 6]);
+        assert_eq!(ConvolutionProblem { direction: Direction::Forward, ..data }, forward);
+        assert_eq!(ConvolutionProblem { direction: Direction::Forward, ..weight }, forward);
+        assert_eq!((forward.x_batch_stride, forward.y_batch_stride, forward.alignment), (504, 180, 16));
+    }
+
+    #[test]
+    fn slices_bring_their_stride_and_alignment() {
+        let (x, w, y) = (f32s([5, 8, 4, 4]), f32s([6, 8, 1, 1]), f32s([5, 6, 4, 4]));
+        let slice = |ty, address, stride| Operand { ty, address, batch_stride: stride };
+        let op = Op::Conv2d(Conv2d::default());
+        let w = Operand::contiguous(&w, 512);
+        let even = found(&op, &[slice(&x, 256, 160), w], &[slice(&y, 1024, 96)]);
+        assert_eq!((even.x_batch_stride, even.alignment), (160, 16));
+        let odd = found(&op, &[slice(&x, 256, 161), w], &[slice(&y, 1024, 96)]);
+        assert_eq!((odd.x_batch_stride, odd.alignment), (161, 4));
+        assert_eq!(found(&op, &[slice(&x, 260, 160), w], &[slice(&y, 1024, 96)]).alignment, 4);
+    }
+
+    #[test]
+    fn one_sample_has_no_stride() {
+        let (x, w, y) = (f32s([1, 8, 4, 4]), f32s([6, 8, 1, 1]), f32s([1, 6, 4, 4]));
+        let slice = Operand { ty: &x, address: 256, batch_stride: 9999 };
+        let op = Op::Conv2d(Conv2d::default());
+        let problem = found(&op, &[slice, Operand::contiguous(&w, 0)], &[Operand::contiguous(&y, 0)]);
+        assert_eq!((problem.x_batch_stride, problem.alignment), (128, 16));
+    }
+}

@@ -1,0 +1,203 @@
+//! How long work takes on this GPU, on scratch memory that is given back before the arenas are taken.
+
+use std::time::Instant;
+
+use vdnn_tensor::{DType, TensorType};
+
+use super::gpu::{Bytes, Gpu, Work};
+use crate::CudaError;
+use crate::context::{Event, Timing};
+use crate::kernels::Operand;
+use crate::memory::{DeviceArena, copy_on_device};
+
+/// Places in scratch memory start at multiples of this.
+const ALIGNMENT: u64 = 256;
+/// What numbers are before a kernel is measured: about 0.0115 as f32, so that no kernel meets infinities.
+const FILL: u8 = 0x3C;
+/// Bytes copied to measure the copy rate.
+const COPY_BYTES: u64 = 256 << 20;
+
+/// How kernels are measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasureOptions {
+    /// Time for all measuring of a device's life. Beyond it only the most promising plan and the one with the least
+    /// workspace are measured.
+    pub seconds: f64,
+    /// Timed runs of a kernel, of which the median counts.
+    pub repetitions: usize,
+    /// A plan is given up when its first timed run takes so many times the best one's.
+    pub give_up: f64,
+}
+
+impl Default for MeasureOptions {
+    fn default() -> Self {
+        MeasureOptions { seconds: 60.0, repetitions: 5, give_up: 3.0 }
+    }
+}
+
+/// Device memory to measure in. Grows when asked for more; dropped after measuring.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    arena: Option<DeviceArena>,
+}
+
+impl Scratch {
+    /// `bytes` of memory filled with harmless numbers, or `None` when the GPU has not that much.
+    pub fn take(&mut self, gpu: &Gpu, bytes: u64) -> Result<Option<Bytes>, CudaError> {
+        let bytes = bytes.max(1);
+        if self.arena.as_ref().is_none_or(|arena| arena.bytes() < bytes) {
+            self.arena = None;
+            self.arena = match DeviceArena::new(&gpu.context, bytes) {
+                Ok(arena) => {
+                    arena.fill(&gpu.streams.compute, 0, bytes, FILL)?;
+                    Some(arena)
+                }
+                Err(CudaError::DeviceMemory { .. }) => None,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(self.arena.as_ref().map(|arena| Bytes { address: arena.address(0), bytes: arena.bytes() }))
+    }
+
+    /// The most that can be taken now.
+    pub fn available(&self, gpu: &Gpu) -> Result<u64, CudaError> {
+        // The driver keeps some to itself, and loading kernels takes some.
+        let reserve = 256 << 20;
+        let held = self.arena.as_ref().map_or(0, DeviceArena::bytes);
+        Ok((gpu.free_bytes()? + held).saturating_sub(reserve))
+    }
+}
+
+/// Places one after the other in scratch memory.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    end: u64,
+}
+
+impl Places {
+    /// Bytes used so far.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Room for a workspace.
+    pub fn bytes(&mut self, bytes: u64) -> u64 {
+        let offset = self.end.next_multiple_of(ALIGNMENT);
+        self.end = offset + bytes;
+        offset
+    }
+
+    /// An operand like `pattern`, whose address counts only for its alignment, at an offset.
+    pub fn operand<'a>(&mut self, pattern: &Operand<'a>) -> Operand<'a> {
+        let odd = pattern.address % ALIGNMENT;
+        let size = pattern.ty.dtype.size();
+        let samples = pattern.ty.shape.samples();
+        let span = match samples.checked_sub(1) {
+            Some(gaps) if pattern.batch_stride >= pattern.ty.shape.elements_per_sample() => {
+                (gaps * pattern.batch_stride + pattern.ty.shape.elements_per_sample()) * size
+            }
+            _ => pattern.ty.bytes(),
+        };
+        let offset = self.bytes(odd + span.max(pattern.ty.bytes())) + odd;
+        Operand { address: offset, ..*pattern }
+    }
+}
+
+/// True for operands that kernels read as positions: garbage in them must not lead out of bounds.
+pub(super) fn is_index(ty: &TensorType) -> bool {
+    !matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
+}
+
+/// A pair of events on the compute stream.
+#[derive(Debug)]
+pub(super) struct Timer {
+    start: Event,
+    end: Event,
+}
+
+impl Timer {
+    pub fn new(gpu: &Gpu) -> Result<Self, CudaError> {
+        let [start, end] = [Event::new(&gpu.context, Timing::On)?, Event::new(&gpu.context, Timing::On)?];
+        Ok(Timer { start, end })
+    }
+
+    /// Seconds that the works take once; the stream is idle before and after.
+    fn once(&self, gpu: &Gpu, works: &[Work]) -> Result<f64, CudaError> {
+        let stream = &gpu.streams.compute;
+        stream.record(&self.start)?;
+        works.iter().try_for_each(|work| work.run(gpu))?;
+        stream.record(&self.end)?;
+        self.end.synchronize()?;
+        Ok(self.start.elapsed_ms(&self.end)? / 1e3)
+    }
+
+    /// Seconds that the works take: the median of some runs after one that loads kernels. What is hopeless beside `best`
+    /// is run only once or twice.
+    pub fn seconds(
+        &self,
+        gpu: &Gpu,
+        works: &[Work],
+        best: Option<f64>,
+        options: &MeasureOptions,
+    ) -> Result<f64, CudaError> {
+        let first = self.once(gpu, works)?;
+        // Loading a kernel takes some hundredths of a second at most.
+        if best.is_some_and(|best| first > 10.0 * best + 0.1) {
+            return Ok(first);
+        }
+        let mut times = vec![self.once(gpu, works)?];
+        if best.is_some_and(|best| times[0] > options.give_up * best) {
+            return Ok(times[0]);
+        }
+        let start = Instant::now();
+        while times.len() < options.repetitions.max(1) && start.elapsed().as_secs_f64() < 0.1 {
+            times.push(self.once(gpu, works)?);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
+}
+
+/// Bytes a second that copies on the device read and write together; `None` without memory to try.
+pub(super) fn copy_rate(gpu: &Gpu, timer: &Timer) -> Result<Option<f64>, CudaError> {
+    let arena = match DeviceArena::new(&gpu.context, 2 * COPY_BYTES) {
+        Ok(arena) => arena,
+        Err(CudaError::DeviceMemory { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let stream = &gpu.streams.compute;
+    let mut least = f64::INFINITY;
+    for _ in 0..4 {
+        stream.record(&timer.start)?;
+        copy_on_device(stream, &arena, 0, COPY_BYTES, COPY_BYTES)?;
+        stream.record(&timer.end)?;
+        timer.end.synchronize()?;
+        least = least.min(timer.start.elapsed_ms(&timer.end)? / 1e3);
+    }
+    Ok(Some(2.0 * COPY_BYTES as f64 / least.max(1e-9)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_keep_alignment_and_leave_room_for_strides() {
+        let ty = TensorType::new([3, 5], DType::F32);
+        let mut places = Places::default();
+        let whole = places.operand(&Operand::contiguous(&ty, 512));
+        let odd = places.operand(&Operand { ty: &ty, address: 516, batch_stride: 7 });
+        let last = places.operand(&Operand::contiguous(&ty, 0));
+        assert_eq!((whole.address, odd.address, odd.batch_stride), (0, 260, 7));
+        assert!(last.address >= 260 + (2 * 7 + 5) * 4 && last.address.is_multiple_of(ALIGNMENT));
+        assert_eq!(places.end(), last.address + 60);
+    }
+
+    #[test]
+    fn operands_without_elements_have_a_place() {
+        let ty = TensorType::new([0, 5], DType::F32);
+        let mut places = Places::default();
+        places.operand(&Operand::contiguous(&ty, 0));
+        assert_eq!(places.end(), 0);
+    }
+}

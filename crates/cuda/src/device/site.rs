@@ -1,0 +1,149 @@
+//! From a node with operands at addresses to its work: convolutions to cuDNN, products to cuBLAS, the rest to own kernels.
+//!
+//! The same way is taken to measure a kernel on scratch memory and to prepare a launch of a schedule.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use vdnn_graph::Op;
+use vdnn_tensor::TensorType;
+
+use super::convolution::{self, Convolution};
+use super::gpu::{Bytes, Gpu, Work};
+use super::product;
+use crate::cudnn::{Addresses, ConvolutionProblem, Plan, PlanName, Precision, Target};
+use crate::kernels::{self, Operand};
+
+/// The algorithm of ops that run as own kernels.
+pub(super) const OWN: &str = "nvrtc";
+/// The algorithm of convolutions and products over nothing.
+pub(super) const EMPTY: &str = "empty";
+
+/// A launch: op, operands and workspace at their addresses.
+#[derive(Clone, Debug)]
+pub(super) struct Site<'a> {
+    pub op: &'a Op,
+    pub precision: Precision,
+    pub inputs: Vec<Operand<'a>>,
+    pub outputs: Vec<Operand<'a>>,
+    pub algorithm: &'a str,
+    pub workspace: Bytes,
+}
+
+/// Finalised convolution plans, by problem and name.
+#[derive(Debug, Default)]
+pub(super) struct Plans {
+    made: HashMap<(ConvolutionProblem, String), Arc<Plan>>,
+}
+
+impl Plans {
+    /// Keeps a plan.
+    pub fn keep(&mut self, plan: Arc<Plan>) {
+        self.made.insert((plan.problem, plan.name.to_string()), plan);
+    }
+
+    /// The plan of that name, made if it is not there.
+    fn find(&mut self, gpu: &Gpu, problem: &ConvolutionProblem, name: &str) -> Result<Arc<Plan>, String> {
+        let key = (*problem, name.to_string());
+        if let Some(plan) = self.made.get(&key) {
+            return Ok(plan.clone());
+        }
+        let parsed: PlanName = name.parse().map_err(|e: crate::CudaError| e.to_string())?;
+        let plan = Plan::from_name(Target::Device(&gpu.cudnn), problem, &parsed);
+        let plan = Arc::new(plan.map_err(|e| format!("for {problem}: {e}"))?);
+        self.made.insert(key, plan.clone());
+        Ok(plan)
+    }
+}
+
+impl Site<'_> {
+    /// Everything the launch queues, in order; nothing for operands without elements or already in place.
+    ///
+    /// # Errors
+    /// Why the op cannot run so.
+    pub fn works(&self, gpu: &mut Gpu, plans: &mut Plans) -> Result<Vec<Work>, String> {
+        if let Some(found) = convolution::of(self) {
+            return self.convolution(&found?, gpu, plans);
+        }
+        if let Some(found) = product::of(self) {
+            return self.product(found?, gpu);
+        }
+        if self.algorithm != OWN {
+            return Err(format!("expected `{OWN}`, the only algorithm of this op on a GPU"));
+        }
+        let types: Vec<&TensorType> = self.inputs.iter().map(|o| o.ty).collect();
+        self.check_workspace(kernels::workspace(self.op, &types))?;
+        let plan = kernels::prepare(self.op, &self.inputs, &self.outputs, self.workspace.address);
+        let mut works = Vec::new();
+        for launch in &plan.map_err(|e| e.to_string())?.launches {
+            works.push(Work::Kernel(gpu.settle(launch).map_err(|e| e.to_string())?));
+        }
+        Ok(works)
+    }
+
+    fn convolution(&self, found: &Convolution<'_>, gpu: &mut Gpu, plans: &mut Plans) -> Result<Vec<Work>, String> {
+        let mut works = Vec::new();
+        if found.is_empty() {
+            works.extend(zeros(&self.outputs[0]));
+        } else {
+            let plan = plans.find(gpu, &found.problem, self.algorithm)?;
+            self.check_workspace(plan.workspace_bytes)?;
+            let [x, w, y] = found.operands.map(|operand| operand.address);
+            let Bytes { address: workspace, bytes: workspace_bytes } = self.workspace;
+            // SAFETY: the operands' types and strides are those of the problem, and the addresses lie in the arena (or
+            // in scratch memory while measuring), which outlives the work.
+            let site = unsafe { plan.bind(Addresses { x, w, y, workspace, workspace_bytes }) };
+            works.push(Work::Convolution { site: site.map_err(|e| e.to_string())?, plan });
+        }
+        self.add_bias(&mut works, gpu)?;
+        Ok(works)
+    }
+
+    fn product(&self, found: product::Found, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
+        let mut works = Vec::new();
+        if found.is_empty() {
+            works.extend(zeros(&self.outputs[0]));
+        } else {
+            let needed = product::workspace_of(self.algorithm).ok_or_else(|| {
+                format!("expected {} or {}", product::SMALL.name, product::LARGE.name)
+            })?;
+            self.check_workspace(needed)?;
+            // Exactly what the algorithm names, so that a larger region changes neither the kernel nor a bit.
+            let workspace = Bytes { bytes: needed, ..self.workspace };
+            works.push(Work::Product { product: found.product, workspace });
+        }
+        self.add_bias(&mut works, gpu)?;
+        Ok(works)
+    }
+
+    /// The bias of a forward convolution or linear layer, added to Y in place.
+    fn add_bias(&self, works: &mut Vec<Work>, gpu: &mut Gpu) -> Result<(), String> {
+        let (Op::Conv2d(_) | Op::Linear, Some(bias)) = (self.op, self.inputs.get(2)) else { return Ok(()) };
+        let plan = kernels::bias_add(self.outputs[0], *bias).map_err(|e| e.to_string())?;
+        for launch in &plan.launches {
+            works.push(Work::Kernel(gpu.settle(launch).map_err(|e| e.to_string())?));
+        }
+        Ok(())
+    }
+
+    fn check_workspace(&self, needed: u64) -> Result<(), String> {
+        match self.workspace.bytes {
+            given if given >= needed => Ok(()),
+            given => Err(format!("expected a workspace of {needed} bytes, found {given}")),
+        }
+    }
+}
+
+/// Sets an output to zero: one stretch, or one a sample when it is a slice.
+fn zeros(output: &Operand<'_>) -> Vec<Work> {
+    let (size, total) = (output.ty.dtype.size(), output.ty.bytes());
+    if total == 0 {
+        return Vec::new();
+    }
+    if output.is_contiguous() {
+        return vec![Work::Zero(Bytes { address: output.address, bytes: total })];
+    }
+    let bytes = output.ty.shape.elements_per_sample() * size;
+    let row = |n: u64| Work::Zero(Bytes { address: output.address + n * output.batch_stride * size, bytes });
+    (0..output.ty.shape.samples()).map(row).collect()
+}
