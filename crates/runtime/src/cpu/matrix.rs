@@ -140,6 +140,12 @@ pub(super) struct Block<'a, T> {
 }
 
 impl<T: Real> Block<'_, T> {
+    /// The first columns of the block, as the first columns of the whole.
+    pub fn narrowed(self, columns: usize) -> Self {
+        assert!(columns <= self.matrix.columns, "{columns} of {} columns", self.matrix.columns);
+        Block { column: 0, matrix: MatrixMut { columns, ..self.matrix }, ..self }
+    }
+
     /// This block of the product `a · b`, added to what is there or instead of it.
     pub fn product(self, a: Matrix<'_, T>, b: Matrix<'_, T>, accumulate: bool) {
         let (rows, columns) = (self.matrix.rows, self.matrix.columns);

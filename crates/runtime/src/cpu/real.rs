@@ -65,3 +65,10 @@ macro_rules! real {
 }
 real!(f32, F32);
 real!(f64, F64);
+
+/// Runs `f` compiled for the widest vectors of this machine. What `f` calls must be inlined to gain from it; results are
+/// the same either way.
+#[inline(always)]
+pub(super) fn vectorised<R>(f: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(f)
+}
