@@ -92,7 +92,7 @@ fn shorten(
         return tight.to_vec();
     };
     let mut live = intervals.live_profile();
-    let mut chosen: Vec<Window> = relaxed.iter().zip(tight).map(|(wide, narrow)| wide.or_keep_until(narrow)).collect();
+    let mut chosen = relaxed.to_vec();
     let bytes = |i: usize| problem.program.aliases.storage_bytes(relaxed[i].gap.root);
     let mut order: Vec<usize> = (0..relaxed.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(bytes(i)), i));

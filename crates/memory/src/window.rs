@@ -22,11 +22,6 @@ impl Window {
         self.release >= self.fetch
     }
 
-    /// This window, or for an empty one the window that frees nothing but can be cut down to `tight`.
-    pub fn or_keep_until(&self, tight: &Window) -> Window {
-        if self.is_empty() { Window { release: tight.fetch, fetch: tight.fetch, ..*self } } else { *self }
-    }
-
     /// The residency to put into a plan.
     pub fn residency(&self) -> Residency {
         Residency::Offload { tier: Tier::Host, release: self.release, fetch: self.fetch }
@@ -42,8 +37,18 @@ pub(crate) enum Slack {
     Tight,
 }
 
-/// Windows for `gaps` under the problem's options and the plan's algorithms, in the order given.
+/// Windows for `gaps` under the problem's options and the plan's algorithms, in the order given. Where there is no time to
+/// hide the copies, the relaxed window is the tight one: what a policy wants offloaded is offloaded.
 pub(crate) fn windows(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], slack: Slack) -> Vec<Window> {
+    let tight = windows_of(problem, plan, gaps, Slack::Tight);
+    if slack == Slack::Tight {
+        return tight;
+    }
+    let relaxed = windows_of(problem, plan, gaps, Slack::Relaxed);
+    relaxed.into_iter().zip(tight).map(|(wide, narrow)| if wide.is_empty() { narrow } else { wide }).collect()
+}
+
+fn windows_of(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], slack: Slack) -> Vec<Window> {
     let layers = LayerSpans::of(problem);
     let starts = problem.step_starts(plan);
     let releases = releases(problem, &layers, &starts, gaps, slack);
