@@ -9,7 +9,8 @@
 //! [`verify`] needs the schedule alone: whatever order the streams take, no byte is touched before it is there, after it
 //! is gone, or by two at once. Issue order is then as good as any other order, so [`refines`] may follow values in it.
 //! Every pass is linear in commands (times a logarithm): accesses are kept in interval maps, never compared in pairs.
-//! Whether the workspace suffices for a kernel is left to whoever knows the kernels.
+//! [`kernels`] and [`sequence`] answer what needs more than one schedule and its program: whether workspaces suffice for
+//! the algorithms, and whether different schedules of a run may follow each other.
 
 mod access;
 mod describe;
@@ -24,7 +25,7 @@ pub use violation::{Rule, Violation};
 
 use order::Order;
 use vdnn_graph::Program;
-use vdnn_schedule::Schedule;
+use vdnn_schedule::{KernelTable, Schedule};
 
 /// Checks everything that can be said of a schedule alone; empty when it is safe.
 ///
@@ -56,7 +57,19 @@ pub fn budgets(schedule: &Schedule) -> Vec<Violation> {
     rules::budget::check(schedule)
 }
 
-/// Checks everything: [`verify`], [`budgets`] and [`refines`].
+/// Checks that every launch uses an algorithm of its node, with the workspace it asks for.
+pub fn kernels(schedule: &Schedule, table: &KernelTable) -> Vec<Violation> {
+    let broken = rules::well_formed::check(schedule);
+    if broken.is_empty() { rules::kernels::check(schedule, table) } else { broken }
+}
+
+/// Checks that schedules of one run may follow each other in any order, given that each passes [`check`].
+pub fn sequence(runs: &[(&Schedule, &Program)]) -> Vec<Violation> {
+    let broken: Vec<Violation> = runs.iter().flat_map(|(schedule, _)| rules::well_formed::check(schedule)).collect();
+    if broken.is_empty() { rules::sequence::check(runs) } else { broken }
+}
+
+/// Checks all that one schedule and its program show: [`verify`], [`budgets`] and [`refines`].
 pub fn check(schedule: &Schedule, program: &Program) -> Vec<Violation> {
     let mut found = budgets(schedule);
     let unsafe_at = verify(schedule);

@@ -23,8 +23,10 @@ pub enum Rule {
     Budget,
     /// Every kernel reads the values its node names, every effect happens once, homes end as they must.
     Refines,
-    /// The schedule may follow itself.
+    /// The schedule may follow itself and the other schedules of its run.
     Sequence,
+    /// Launches use algorithms that exist, with enough workspace.
+    Kernels,
 }
 
 /// One way in which a schedule breaks a rule.
@@ -64,6 +66,7 @@ impl Rule {
             Rule::Budget => "budget",
             Rule::Refines => "refines",
             Rule::Sequence => "sequence",
+            Rule::Kernels => "kernels",
         }
     }
 }

@@ -1,14 +1,16 @@
-//! The rules, one file each. `sequence` has no file: races and sharing are followed over two iterations in a row, and
-//! what only the second one breaks is reported under that name.
+//! The rules, one file each. That a schedule may follow itself is found by `races` and `sharing`, which follow two
+//! iterations in a row; `sequence` compares different schedules of one run.
 
 pub(crate) mod budget;
 pub(crate) mod content;
 pub(crate) mod events;
 pub(crate) mod fork_join;
 pub(crate) mod initialised;
+pub(crate) mod kernels;
 pub(crate) mod lifetime;
 pub(crate) mod operands;
 pub(crate) mod races;
 pub(crate) mod refines;
+pub(crate) mod sequence;
 pub(crate) mod sharing;
 pub(crate) mod well_formed;

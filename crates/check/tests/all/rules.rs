@@ -1,9 +1,9 @@
 //! The clean schedule passes, the judge agrees with the program, and messages name what is wrong.
 
 use crate::{emit, interpret, network};
-use vdnn_check::{Rule, Violation, check};
+use vdnn_check::{Rule, Violation, check, kernels, sequence};
 use vdnn_graph::Program;
-use vdnn_schedule::{Action, Direction, Schedule};
+use vdnn_schedule::{Action, BufferKind, Choice, Direction, KernelTable, Schedule, Space};
 
 #[test]
 fn the_hand_made_schedule_is_clean() {
@@ -149,4 +149,43 @@ fn an_empty_schedule_of_a_program_is_unfaithful_but_no_panic() {
         schedule.events.clear();
     });
     expect(&found, Rule::Refines, &["expected conv0.step to run"]);
+}
+
+#[test]
+fn workspaces_suffice_for_the_algorithms() {
+    let program = network::twenty_layers();
+    let schedule = emit::emit(&program, None);
+    let choice = |algorithm: &str, workspace| Choice {
+        algorithm: algorithm.to_string(),
+        workspace,
+        seconds: 1.0,
+        deterministic: true,
+    };
+    let mut table = KernelTable { choices: vec![vec![choice("gemm", 48), choice("direct", 0)]; schedule.nodes.len()] };
+    assert_eq!(kernels(&schedule, &table), vec![]);
+    table.choices[0] = vec![choice("gemm", 49)];
+    expect(&kernels(&schedule, &table), Rule::Kernels, &["expected 49 bytes", "conv0 by gemm", "found 48"]);
+    table.choices[0] = vec![choice("fft", 0)];
+    expect(&kernels(&schedule, &table), Rule::Kernels, &["expected conv0 by one of fft, found gemm"]);
+    table.choices.pop();
+    expect(&kernels(&schedule, &table), Rule::Kernels, &["kernel table of"]);
+}
+
+#[test]
+fn schedules_of_a_run_leave_each_others_homes_alone() {
+    let program = network::twenty_layers();
+    let schedules = [emit::emit(&program, None), emit::emit(&program, Some("relu9"))];
+    let [plain, mut other] = schedules;
+    assert_eq!(sequence(&[(&plain, &program), (&other, &program), (&plain, &program)]), vec![]);
+    let moved = other.homes.iter().map(|home| home.buffer.index());
+    let moved: Vec<usize> = moved.filter(|&i| other.buffers[i].space == Space::Device).take(2).collect();
+    let offsets = [other.buffers[moved[0]].offset, other.buffers[moved[1]].offset];
+    other.buffers[moved[1]].offset = offsets[0];
+    let found = sequence(&[(&plain, &program), (&other, &program)]);
+    expect(&found, Rule::Sequence, &["expected the home of", "in every schedule"]);
+    other.buffers[moved[1]].offset = offsets[1];
+    let scratch = other.buffers.iter_mut().find(|buffer| buffer.kind == BufferKind::Workspace).unwrap();
+    scratch.offset = offsets[1];
+    let found = sequence(&[(&plain, &program), (&other, &program)]);
+    expect(&found, Rule::Sequence, &["workspace of twenty (by hand) overwrites the home of"]);
 }
