@@ -3,7 +3,7 @@
 use vdnn_models::{ModelError, Options, build, find, models};
 
 fn message(name: &str, options: &Options) -> String {
-    build(name, options).err().expect("the settings are wrong").to_string()
+    build(name, options).expect_err("the settings are wrong").to_string()
 }
 
 #[test]

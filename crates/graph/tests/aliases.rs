@@ -197,6 +197,22 @@ fn nested_concats_are_one_storage() {
     assert_eq!(at(&program, x0).root, x);
 }
 
+/// The bytes of a slice belong to every concatenation around it, not only to the outermost.
+#[test]
+fn a_slice_is_not_overwritten_while_a_concat_around_it_lives() {
+    let mut b = Builder::new();
+    let (stem, f) = (b.conv("stem", b.image, 4), b.conv("f", b.image, 2));
+    let inner = b.concat("inner", &[stem, f]);
+    let g = b.conv("g", b.image, 2);
+    let outer = b.concat("outer", &[inner, g]);
+    let (over_f, over_g) = (b.relu("over_f", f), b.relu("over_g", g));
+    b.conv("late", inner, 4);
+    let program = b.program();
+    assert!([stem, f, inner, g].iter().all(|&part| program.aliases.root(part) == outer));
+    assert_eq!(program.aliases.root(over_f), over_f, "the inner concatenation is read later");
+    assert!(same_bytes(&program, over_g, g), "nothing reads these bytes any more");
+}
+
 #[test]
 fn what_cannot_move_is_copied_into_a_concat() {
     let mut b = Builder::new();

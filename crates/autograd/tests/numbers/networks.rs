@@ -148,3 +148,23 @@ fn in_place_changes_no_bit() {
         assert_eq!(reference, trained(&net, UpdateAt::End, InPlace::Allowed), "{name}");
     }
 }
+
+/// A loss that is not finite leaves every trained number and every momentum as it was.
+#[test]
+fn a_loss_that_is_not_finite_trains_nothing() {
+    let net = build(in_place_traps);
+    let sgd = op::Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.1, nesterov: false };
+    let train = differentiate(net.graph().clone(), &Options::train(net.loss().unwrap(), Optimizer::Sgd(sgd))).unwrap();
+    let mut run = Interpreter::new(train.graph, InPlace::Allowed);
+    let names: Vec<(String, usize)> = (run.graph().persistents().iter())
+        .map(|p| run.graph().value(p.initial))
+        .map(|value| (value.name.clone(), value.ty.shape.elements() as usize))
+        .collect();
+    names.iter().for_each(|(name, n)| run.set(name, &vec![0.25; *n]));
+    run.set("learning_rate", &[0.1]);
+    run.set_labels(&LABELS);
+    run.set("image", &[f64::INFINITY; 3 * 2 * 6 * 6]);
+    run.run();
+    assert!(!run.get("loss")[0].is_finite());
+    assert!(names.iter().all(|(name, _)| run.get(name).iter().all(|x| *x == 0.25)));
+}
