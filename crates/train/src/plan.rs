@@ -58,7 +58,8 @@ pub fn plan(
     };
     let problem = problem(&program, &kernels, homes, settings);
     let (schedule, plan) = compile_with_policy(&problem, settings.policy.as_ref())?;
-    let violations = vdnn_check::check(&schedule, &program);
+    let mut violations = vdnn_check::check(&schedule, &program);
+    violations.extend(vdnn_check::kernels(&schedule, &kernels));
     if !violations.is_empty() {
         return Err(TrainError::Refused { policy: settings.policy.name().to_string(), violations });
     }

@@ -62,7 +62,7 @@ impl DeviceName {
 /// [`DeviceError::Unavailable`] with what is missing and what to do.
 pub fn open_device(name: DeviceName) -> Result<Box<dyn Device>, DeviceError> {
     match name {
-        DeviceName::Cpu => Ok(Box::new(CpuDevice::new())),
+        DeviceName::Cpu => Ok(Box::new(CpuDevice::new()?)),
         DeviceName::Cuda(ordinal) => Ok(Box::new(vdnn_cuda::CudaDevice::open(ordinal)?)),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use vdnn_graph::{Program, Role};
 use vdnn_layers::Mode;
 use vdnn_memory::HomeLayout;
-use vdnn_schedule::{Direction, KernelTable, Space, Stats, stats};
+use vdnn_schedule::{Direction, KernelTable, Profile, Space, Stats, stats};
 use vdnn_sim::{Links, ProfileCost, oracle_seconds, simulate};
 use vdnn_tensor::format_bytes;
 use vdnn_train::{Planned, Settings, plan, program};
@@ -55,7 +55,7 @@ pub fn run(args: &PlanCommand) -> Result<Report> {
     }
     let mut text = describe(&explained, &settings);
     if args.print {
-        text = format!("{}\n{text}", vdnn_schedule::to_text(&explained.planned.schedule));
+        text = format!("{}\n{text}", explained.planned.schedule.to_text());
     }
     Ok(Report::new(document(&args.model.model, &explained, &settings), text))
 }
@@ -67,7 +67,7 @@ fn costs(args: &PlanArgs, program: &Program) -> Result<(String, KernelTable, Lin
         return Ok((machine.name.clone(), machine.kernel_table(program)?, machine.links()));
     };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the profile {}", path.display()))?;
-    let profile = vdnn_schedule::Profile::from_json(&text).with_context(|| format!("in the profile {}", path.display()))?;
+    let profile = Profile::parse(&text).with_context(|| format!("in the profile {}", path.display()))?;
     let name = profile.device.clone();
     let mut cost = ProfileCost::new(profile)?;
     if let Some(machine) = &args.machine {
@@ -100,14 +100,14 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
     let Explained { planned, stats, .. } = explained;
     let graph = &planned.program.graph;
     let largest: Vec<Value> =
-        stats.largest_at_peak.iter().map(|b| json!({ "name": b.name, "bytes": b.bytes })).collect();
+        stats.live_peak.largest.iter().map(|b| json!({ "name": b.name, "bytes": b.bytes })).collect();
     json!({
         "model": model,
         "policy": planned.schedule.policy,
         "machine": explained.machine,
         "budget_bytes": settings.budgets.device,
         "peak_bytes": planned.schedule.peak_bytes(Space::Device),
-        "live_peak_bytes": stats.live_peak_bytes,
+        "live_peak_bytes": stats.live_peak.bytes,
         "floor_bytes": explained.floor,
         "floor_bound_bytes": explained.floor_bound,
         "host_peak_bytes": planned.schedule.peak_bytes(Space::Host),
@@ -155,7 +155,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
     let rows = [
         ("budget", budget),
         ("peak", bytes(schedule.peak_bytes(Space::Device))),
-        ("live at the peak", bytes(stats.live_peak_bytes)),
+        ("live at the peak", bytes(stats.live_peak.bytes)),
         ("floor of the policy", bytes(explained.floor)),
         ("any kernel by itself", bytes(explained.floor_bound)),
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
@@ -166,8 +166,8 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
     for (name, value) in rows {
         text.push_str(&format!("{name:22}{value}\n"));
     }
-    text.push_str(&format!("\nlargest at the peak, {}:\n", stats.peak_at));
-    for buffer in &stats.largest_at_peak {
+    text.push_str(&format!("\nlargest at the peak, {}:\n", stats.live_peak.node.as_deref().unwrap_or("the start")));
+    for buffer in &stats.live_peak.largest {
         text.push_str(&format!("  {:32} {}\n", buffer.name, bytes(buffer.bytes)));
     }
     text

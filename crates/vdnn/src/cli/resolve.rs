@@ -130,8 +130,8 @@ fn read_schedule(path: &Path) -> Result<Schedule> {
 /// Writes a schedule as text or JSON, by the file's ending.
 pub fn write_schedule(path: &Path, schedule: &Schedule) -> Result<()> {
     let text = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("json") => vdnn_schedule::to_json(schedule),
-        Some("txt") => vdnn_schedule::to_text(schedule),
+        Some("json") => schedule.to_json(),
+        Some("txt") => schedule.to_text(),
         _ => bail!("--out {}: expected a file ending in .txt or .json", path.display()),
     };
     std::fs::write(path, text).with_context(|| format!("cannot write the schedule {}", path.display()))

@@ -296,7 +296,7 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
 pub fn open_device(name: DeviceName, threads: Option<usize>) -> Result<Box<dyn Device>> {
     match (name, threads) {
         (_, Some(0)) => bail!("--threads: expected at least 1, found 0"),
-        (DeviceName::Cpu, Some(threads)) => Ok(Box::new(vdnn_runtime::CpuDevice::with_threads(threads))),
+        (DeviceName::Cpu, Some(threads)) => Ok(Box::new(vdnn_runtime::CpuDevice::with_threads(threads)?)),
         _ => Ok(vdnn::device::open_device(name)?),
     }
 }
