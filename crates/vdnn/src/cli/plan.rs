@@ -100,7 +100,7 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
     let Explained { planned, stats, .. } = explained;
     let graph = &planned.program.graph;
     let largest: Vec<Value> =
-        stats.live_peak.largest.iter().map(|b| json!({ "name": b.name, "bytes": b.bytes })).collect();
+        stats.live_peak.largest.iter().map(|(name, bytes)| json!({ "name": name, "bytes": bytes })).collect();
     json!({
         "model": model,
         "policy": planned.schedule.policy,
@@ -167,8 +167,8 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         text.push_str(&format!("{name:22}{value}\n"));
     }
     text.push_str(&format!("\nlargest at the peak, {}:\n", stats.live_peak.node.as_deref().unwrap_or("the start")));
-    for buffer in &stats.live_peak.largest {
-        text.push_str(&format!("  {:32} {}\n", buffer.name, bytes(buffer.bytes)));
+    for (name, size) in &stats.live_peak.largest {
+        text.push_str(&format!("  {:32} {}\n", name, bytes(*size)));
     }
     text
 }
