@@ -31,6 +31,15 @@ pub(super) struct Algorithm {
     pub efficiency: f64,
     /// Passes over the operands' bytes.
     pub passes: f64,
+    /// Bytes moved besides, whatever the batch.
+    pub extra_bytes: f64,
+}
+
+impl Algorithm {
+    /// One pass, at the full rate, without workspace.
+    pub fn plain(name: &'static str) -> Self {
+        Algorithm { name, workspace: 0, work: 1.0, efficiency: 1.0, passes: 1.0, extra_bytes: 0.0 }
+    }
 }
 
 /// Every algorithm of a node, fastest first by the estimate; all are deterministic.
@@ -52,7 +61,7 @@ pub fn choices_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Res
         Op::Conv2d(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => conv2d::algorithms(op, inputs, outputs),
         Op::Linear | Op::LinearDataGrad | Op::LinearWeightGrad => linear::algorithms(),
         Op::LocalResponseNormGrad(_) => local_response_norm::algorithms(outputs),
-        _ => vec![Algorithm { name: LOOP, workspace: 0, work: 1.0, efficiency: 1.0, passes: 1.0 }],
+        _ => vec![Algorithm::plain(LOOP)],
     };
     let (ins, outs): (Vec<&TensorType>, Vec<&TensorType>) = (inputs.iter().collect(), outputs.iter().collect());
     let flop = 2.0 * op.multiply_adds(&ins, &outs);
@@ -64,6 +73,7 @@ pub fn choices_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Res
 
 fn estimate(algorithm: &Algorithm, flop: f64, operand_bytes: f64) -> Choice {
     let arithmetic = flop * algorithm.work / (PRODUCT_RATE * algorithm.efficiency);
-    let seconds = START + arithmetic.max(operand_bytes * algorithm.passes / MEMORY_RATE);
+    let seconds =
+        START + arithmetic.max(operand_bytes * algorithm.passes / MEMORY_RATE) + algorithm.extra_bytes / MEMORY_RATE;
     Choice { algorithm: algorithm.name.to_string(), workspace: algorithm.workspace, seconds, deterministic: true }
 }

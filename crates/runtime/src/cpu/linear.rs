@@ -16,8 +16,8 @@ const BLOCK: [usize; 2] = [128, 256];
 
 /// The algorithms of all three ops; neither borrows workspace.
 pub(super) fn algorithms() -> Vec<Algorithm> {
-    let fast = Algorithm { name: GEMM, workspace: 0, work: 1.0, efficiency: 0.7, passes: 1.0 };
-    let plain = Algorithm { name: DIRECT, workspace: 0, work: 1.0, efficiency: 0.01, passes: 1.0 };
+    let fast = Algorithm { efficiency: 0.7, ..Algorithm::plain(GEMM) };
+    let plain = Algorithm { efficiency: 0.01, ..Algorithm::plain(DIRECT) };
     vec![fast, plain]
 }
 

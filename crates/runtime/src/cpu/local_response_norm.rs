@@ -17,8 +17,8 @@ const STORED: &str = "stored";
 
 /// The gradient's algorithms.
 pub(super) fn algorithms(outputs: &[TensorType]) -> Vec<Algorithm> {
-    let stored = Algorithm { name: STORED, workspace: outputs[0].bytes(), work: 1.0, efficiency: 1.0, passes: 3.0 };
-    let again = Algorithm { name: LOOP, workspace: 0, work: 1.0, efficiency: 1.0, passes: 6.0 };
+    let stored = Algorithm { workspace: outputs[0].bytes(), passes: 3.0, ..Algorithm::plain(STORED) };
+    let again = Algorithm { passes: 6.0, ..Algorithm::plain(LOOP) };
     vec![stored, again]
 }
 

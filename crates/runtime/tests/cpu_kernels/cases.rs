@@ -171,7 +171,12 @@ fn agree(op: &Op, inputs: &[Operand]) {
     for choice in &all {
         let found = on(1, choice, Form::Plain);
         let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(worst <= 2e-5 * scale, "{} by {}: off by {worst} of {scale}", op.kind(), choice.algorithm);
+        assert!(
+            worst <= 2e-5 * scale * crate::rounding(&choice.algorithm),
+            "{} by {}: off by {worst} of {scale}",
+            op.kind(),
+            choice.algorithm
+        );
         assert_eq!(found, on(3, choice, Form::Sliced), "{} by {}", op.kind(), choice.algorithm);
     }
 }

@@ -5,7 +5,8 @@
 //! | `direct` | plain loops | none |
 //! | `tiles` | matrix products over tiles of some thousand output pixels | a few MiB |
 //! | `im2col` | the same with all pixels of the batch at once | X, kernel-size times over |
-//! | `winograd` | F(2×2, 3×3), for 3×3 kernels of stride 1 | some MiB and W, 16/9 times |
+//! | `winograd2` | F(2×2, 3×3), for 3×3 kernels of stride 1 | some MiB and W, 16/9 times |
+//! | `winograd4` | F(4×4, 3×3), likewise | some MiB and W, 4 times |
 //!
 //! Each is deterministic and gives the same bits on any number of threads; the algorithms differ in the last bits.
 
@@ -24,12 +25,21 @@ use geometry::Geometry;
 use vdnn_graph::Op;
 use vdnn_graph::op::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
 use vdnn_tensor::TensorType;
-use winograd::Winograd;
+use winograd::{Winograd2, Winograd4};
 
 const DIRECT: &str = "direct";
 const TILES: &str = "tiles";
 const IM2COL: &str = "im2col";
-const WINOGRAD: &str = "winograd";
+const WINOGRAD2: &str = "winograd2";
+const WINOGRAD4: &str = "winograd4";
+
+/// An algorithm for one geometry.
+enum Method {
+    Direct,
+    Columns(Columns),
+    Winograd2,
+    Winograd4,
+}
 
 /// The algorithms of a convolution op.
 pub(super) fn algorithms(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Vec<Algorithm> {
@@ -42,23 +52,31 @@ pub(super) fn algorithms(op: &Op, inputs: &[TensorType], outputs: &[TensorType])
     let size = outputs[0].dtype.size();
     // A product of few rows reaches a small share of the rate.
     let share = (g.k_group() as f64 / 32.0).min(1.0) * (g.depth() as f64 / 32.0).min(1.0);
-    let product = |name, columns: Columns, efficiency, passes| {
-        let workspace = columns.scratch(&g) as u64 * size;
-        Algorithm { name, workspace, work: 1.0, efficiency: efficiency * share, passes }
+    let product = |name, columns: Columns, efficiency, passes| Algorithm {
+        workspace: columns.scratch(&g) as u64 * size,
+        efficiency: efficiency * share,
+        passes,
+        ..Algorithm::plain(name)
     };
     let mut algorithms = vec![
         product(TILES, Columns::tiles(&g), 0.75, 1.5),
         product(IM2COL, Columns::all(&g), 0.7, 2.0),
-        Algorithm { name: DIRECT, workspace: 0, work: 1.0, efficiency: 0.02, passes: 1.0 },
+        Algorithm { efficiency: 0.02, ..Algorithm::plain(DIRECT) },
     ];
-    if Winograd::fits(&g) {
-        let winograd = match op {
-            Op::Conv2dDataGrad(_) => Winograd::data_grad_of(&g),
-            _ => Winograd::forward_of(&g),
+    if winograd::fits(&g) {
+        let turned = matches!(op, Op::Conv2dDataGrad(_));
+        let of = |name, work, weights: usize, scratch: usize| Algorithm {
+            workspace: scratch as u64 * size,
+            work,
+            efficiency: 0.65 * (g.k.min(g.c) as f64 / 64.0).min(1.0),
+            passes: 3.0,
+            extra_bytes: (3 * weights as u64 * size) as f64,
+            ..Algorithm::plain(name)
         };
-        let share = (g.k.min(g.c) as f64 / 64.0).min(1.0);
-        let workspace = winograd.scratch() as u64 * size;
-        algorithms.push(Algorithm { name: WINOGRAD, workspace, work: 4.0 / 9.0, efficiency: 0.5 * share, passes: 4.0 });
+        let two = if turned { Winograd2::data_grad_of(&g) } else { Winograd2::forward_of(&g) };
+        let four = if turned { Winograd4::data_grad_of(&g) } else { Winograd4::forward_of(&g) };
+        algorithms.push(of(WINOGRAD2, two.work(), two.weights(), two.scratch()));
+        algorithms.push(of(WINOGRAD4, four.work(), four.weights(), four.scratch()));
     }
     algorithms
 }
@@ -69,14 +87,17 @@ pub(super) fn forward<T: Real>(op: &Conv2d, mut launch: Launch<'_>) -> Result<()
     let (x, w) = (launch.input::<T>(0)?, launch.input::<T>(1)?);
     let bias = (launch.inputs.len() > 2).then(|| launch.input::<T>(2)).transpose()?;
     let y = launch.output::<T>(0)?;
-    if is_winograd(&g, &launch) {
-        let winograd = Winograd::forward_of(&g);
-        winograd.convolve(x, w, bias, false, y, launch.scratch(winograd.scratch())?);
-        return Ok(());
-    }
-    match columns(&g, &launch)? {
-        Some(columns) => columns.forward(&g, x, w, bias, y, launch.scratch(columns.scratch(&g))?),
-        None => direct::forward(&g, x, w, bias, y),
+    match method(&g, &launch)? {
+        Method::Direct => direct::forward(&g, x, w, bias, y),
+        Method::Columns(columns) => columns.forward(&g, x, w, bias, y, launch.scratch(columns.scratch(&g))?),
+        Method::Winograd2 => {
+            let winograd = Winograd2::forward_of(&g);
+            winograd.convolve(x, w, bias, false, y, launch.scratch(winograd.scratch())?);
+        }
+        Method::Winograd4 => {
+            let winograd = Winograd4::forward_of(&g);
+            winograd.convolve(x, w, bias, false, y, launch.scratch(winograd.scratch())?);
+        }
     }
     Ok(())
 }
@@ -86,14 +107,17 @@ pub(super) fn data_grad<T: Real>(op: &Conv2dDataGrad, mut launch: Launch<'_>) ->
     let g = Geometry::new(&op.conv, &launch.output_types[0], &launch.input_types[1], &launch.input_types[0]);
     let (dy, w) = (launch.input::<T>(0)?, launch.input::<T>(1)?);
     let dx = launch.output::<T>(0)?;
-    if is_winograd(&g, &launch) {
-        let winograd = Winograd::data_grad_of(&g);
-        winograd.convolve(dy, w, None, true, dx, launch.scratch(winograd.scratch())?);
-        return Ok(());
-    }
-    match columns(&g, &launch)? {
-        Some(columns) => columns.data_grad(&g, dy, w, dx, launch.scratch(columns.scratch(&g))?),
-        None => direct::data_grad(&g, dy, w, dx),
+    match method(&g, &launch)? {
+        Method::Direct => direct::data_grad(&g, dy, w, dx),
+        Method::Columns(columns) => columns.data_grad(&g, dy, w, dx, launch.scratch(columns.scratch(&g))?),
+        Method::Winograd2 => {
+            let winograd = Winograd2::data_grad_of(&g);
+            winograd.convolve(dy, w, None, true, dx, launch.scratch(winograd.scratch())?);
+        }
+        Method::Winograd4 => {
+            let winograd = Winograd4::data_grad_of(&g);
+            winograd.convolve(dy, w, None, true, dx, launch.scratch(winograd.scratch())?);
+        }
     }
     Ok(())
 }
@@ -103,31 +127,31 @@ pub(super) fn weight_grad<T: Real>(op: &Conv2dWeightGrad, mut launch: Launch<'_>
     let g = Geometry::new(&op.conv, &launch.input_types[0], &launch.output_types[0], &launch.input_types[1]);
     let (x, dy) = (launch.input::<T>(0)?, launch.input::<T>(1)?);
     let dw = launch.output::<T>(0)?;
-    if is_winograd(&g, &launch) {
-        let winograd = Winograd::forward_of(&g);
-        winograd.weight_grad(x, dy, dw, launch.scratch(winograd.scratch())?);
-        return Ok(());
-    }
-    match columns(&g, &launch)? {
-        Some(columns) => columns.weight_grad(&g, x, dy, dw, launch.scratch(columns.scratch(&g))?),
-        None => direct::weight_grad(&g, x, dy, dw),
+    match method(&g, &launch)? {
+        Method::Direct => direct::weight_grad(&g, x, dy, dw),
+        Method::Columns(columns) => columns.weight_grad(&g, x, dy, dw, launch.scratch(columns.scratch(&g))?),
+        Method::Winograd2 => {
+            let winograd = Winograd2::forward_of(&g);
+            winograd.weight_grad(x, dy, dw, launch.scratch(winograd.scratch())?);
+        }
+        Method::Winograd4 => {
+            let winograd = Winograd4::forward_of(&g);
+            winograd.weight_grad(x, dy, dw, launch.scratch(winograd.scratch())?);
+        }
     }
     Ok(())
 }
 
-fn is_winograd(g: &Geometry, launch: &Launch<'_>) -> bool {
-    launch.algorithm == WINOGRAD && Winograd::fits(g)
-}
-
-/// The tiling of a launch's algorithm; `None` for the plain loops.
-fn columns(g: &Geometry, launch: &Launch<'_>) -> Result<Option<Columns>, DeviceError> {
+/// What a launch's algorithm names.
+fn method(g: &Geometry, launch: &Launch<'_>) -> Result<Method, DeviceError> {
     match launch.algorithm {
-        TILES => Ok(Some(Columns::tiles(g))),
-        IM2COL => Ok(Some(Columns::all(g))),
-        DIRECT => Ok(None),
-        _ => {
-            Err(launch
-                .refuse(format!("expected {DIRECT}, {TILES}, {IM2COL} or, for 3x3 kernels of stride 1, {WINOGRAD}")))
-        }
+        DIRECT => Ok(Method::Direct),
+        TILES => Ok(Method::Columns(Columns::tiles(g))),
+        IM2COL => Ok(Method::Columns(Columns::all(g))),
+        WINOGRAD2 if winograd::fits(g) => Ok(Method::Winograd2),
+        WINOGRAD4 if winograd::fits(g) => Ok(Method::Winograd4),
+        _ => Err(launch.refuse(format!(
+            "expected {DIRECT}, {TILES}, {IM2COL} or, for 3x3 kernels of stride 1, {WINOGRAD2} or {WINOGRAD4}"
+        ))),
     }
 }
