@@ -1,7 +1,8 @@
 //! GFLOP/s of every convolution algorithm on the layers of VGG-11 at 32×32, batch 64, f32, and the time of a step's
 //! convolutions with the fastest algorithm of each. FLOP are those of the direct algorithm.
 //!
-//! `cargo run --release -p vdnn-runtime --example cpu_conv_bench [batch]`; threads: `RAYON_NUM_THREADS`.
+//! `cargo run --release -p vdnn-runtime --example cpu_conv_bench [batch [all]]`; threads: `RAYON_NUM_THREADS`. The plain
+//! loops take most of a minute and run only with `all`.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -56,6 +57,7 @@ fn measure(op: &Op, types: [&TensorType; 2], output: &TensorType, algorithm: &st
 
 fn main() {
     let batch: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(64);
+    let all = std::env::args().nth(2).is_some_and(|text| text == "all");
     let conv = Conv2d { padding: [1, 1], ..Conv2d::default() };
     let mut total = 0.0;
     let mut by_algorithm: BTreeMap<String, f64> = BTreeMap::new();
@@ -76,7 +78,7 @@ fn main() {
             let choices = choices_of(&op, &types, std::slice::from_ref(output)).expect("the op is supported");
             print!("conv{:<2}{:<20}", index + 1, op.kind());
             let mut fastest = f64::MAX;
-            for choice in &choices {
+            for choice in choices.iter().filter(|choice| all || choice.algorithm != "direct") {
                 let seconds = measure(&op, inputs, output, &choice.algorithm, choice.workspace);
                 fastest = fastest.min(seconds);
                 *by_algorithm.entry(choice.algorithm.clone()).or_default() += seconds;

@@ -77,13 +77,17 @@ fn largest<T: Real>(
     }
     let mut at = rows.start * width + columns.start;
     let mut best = x[at];
-    for row in rows.step_by(dilation[0] as usize) {
-        for column in columns.clone().step_by(dilation[1] as usize) {
+    let mut row = rows.start;
+    while row < rows.end {
+        let mut column = columns.start;
+        while column < columns.end {
             let value = x[row * width + column];
             if value > best || (value.is_nan() && !best.is_nan()) {
                 (at, best) = (row * width + column, value);
             }
+            column += dilation[1] as usize;
         }
+        row += dilation[0] as usize;
     }
     Some(at)
 }
