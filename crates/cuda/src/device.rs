@@ -21,17 +21,20 @@ mod prepared;
 mod product;
 mod site;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
-use vdnn_graph::{Graph, Program, Role};
+use vdnn_graph::{Graph, Node, Program, Role};
 use vdnn_runtime::{Description, Device, DeviceError, KernelRequest, PreparedId};
-use vdnn_schedule::{Action, Choice, Direction, KernelTable, Schedule, Timeline};
+use vdnn_schedule::{Action, Choice, Direction, KernelTable, Profile, Schedule, Timeline};
 use vdnn_tensor::{Bytes, DType};
 
 pub use measure::MeasureOptions;
 
 use crate::CudaError;
+use crate::context::{Context, Streams};
 use crate::driver::cuda_version_text;
 use crate::library::{Libraries, LibraryOptions};
 use crate::nvrtc::{CubinCache, cache_folder};
@@ -163,13 +166,46 @@ impl CudaDevice {
     fn measured(&mut self, graph: &Graph, deterministic: bool) -> Result<Vec<Vec<Choice>>, DeviceError> {
         let patterns = bench::patterns(graph);
         let found = self.bench.choices(&mut self.gpu, &patterns, deterministic);
-        let choices = graph.nodes().iter().zip(found).map(|(node, choices)| {
-            choices.map_err(|failure| match failure {
-                Failure::Refused(reason) => no_choice(&node.name, reason),
-                Failure::Broken(error) => DeviceError::Backend { call: node.name.clone(), message: error.to_string() },
-            })
-        });
-        choices.collect()
+        graph.nodes().iter().zip(found).map(|(node, choices)| in_words(node, choices)).collect()
+    }
+
+    /// The card's name.
+    pub fn card(&self) -> &str {
+        &self.gpu.context.name
+    }
+
+    /// For measuring beside the device's own work, between iterations.
+    pub(crate) fn context_and_streams(&self) -> (&Arc<Context>, &Streams) {
+        (&self.gpu.context, &self.gpu.streams)
+    }
+
+    /// Records the choices of a graph's distinct kernels that a profile does not hold, until the deadline. Returns how
+    /// many are still missing.
+    pub(crate) fn measure_into(
+        &mut self,
+        graph: &Graph,
+        deterministic: bool,
+        profile: &mut Profile,
+        deadline: Instant,
+    ) -> Result<usize, DeviceError> {
+        self.check_types(graph)?;
+        let mut patterns = bench::patterns(graph);
+        let mut seen = HashSet::new();
+        patterns.retain(|pattern| profile.find(&pattern.key).is_none() && seen.insert(pattern.key.clone()));
+        let mut rest = &patterns[..];
+        while !rest.is_empty() && Instant::now() < deadline {
+            let (some, after) = rest.split_at(rest.len().min(8));
+            let found = self.loading(|device| {
+                let found = device.bench.choices(&mut device.gpu, some, deterministic);
+                some.iter().zip(found).map(|(pattern, choices)| in_words(pattern.node, choices)).collect()
+            });
+            let found: Vec<Vec<Choice>> = found?;
+            for (pattern, choices) in some.iter().zip(found) {
+                profile.record(pattern.key.clone(), choices);
+            }
+            rest = after;
+        }
+        Ok(rest.len())
     }
 
     fn check_types(&self, graph: &Graph) -> Result<(), DeviceError> {
@@ -211,7 +247,7 @@ fn unavailable(ordinal: usize, error: CudaError) -> DeviceError {
 }
 
 /// An error of this crate in the runtime's words.
-fn backend(error: CudaError) -> DeviceError {
+pub(crate) fn backend(error: CudaError) -> DeviceError {
     match error {
         CudaError::DeviceMemory { requested, free, total } => {
             let reason = format!(
@@ -232,6 +268,14 @@ fn backend(error: CudaError) -> DeviceError {
 
 fn misuse(place: &str, reason: &str) -> DeviceError {
     DeviceError::Schedule { place: place.to_string(), reason: reason.to_string() }
+}
+
+/// A node's choices, or why it has none.
+fn in_words(node: &Node, choices: Result<Vec<Choice>, Failure>) -> Result<Vec<Choice>, DeviceError> {
+    choices.map_err(|failure| match failure {
+        Failure::Refused(reason) => no_choice(&node.name, reason),
+        Failure::Broken(error) => DeviceError::Backend { call: node.name.clone(), message: error.to_string() },
+    })
 }
 
 fn no_choice(node: &str, reason: String) -> DeviceError {

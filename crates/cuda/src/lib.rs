@@ -7,6 +7,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`CudaDevice`] | a schedule's commands on three streams, from the parts below |
+//! | [`profile`] | kernels and links measured for planning elsewhere |
 //! | [`library`], [`doctor`] | which libraries were found, why, and what to do about missing ones |
 //! | [`context`] | device, streams, events, captured graphs |
 //! | [`memory`] | device arena, pinned arena, copies between them |
@@ -28,6 +29,7 @@ pub mod kernels;
 pub mod library;
 pub mod memory;
 pub mod nvrtc;
+pub mod profile;
 
 pub use device::{CudaDevice, CudaOptions, MeasureOptions};
 pub use error::CudaError;

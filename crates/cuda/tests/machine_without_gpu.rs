@@ -1,10 +1,11 @@
 //! On a machine without a driver every entry point answers with an error that says so; nothing panics.
 
-use vdnn_cuda::CudaError;
 use vdnn_cuda::context::Context;
 use vdnn_cuda::doctor::{Status, doctor};
-use vdnn_cuda::driver::driver;
+use vdnn_cuda::driver::{device_count, driver};
 use vdnn_cuda::library::{Libraries, LibraryOptions};
+use vdnn_cuda::{CudaDevice, CudaError};
+use vdnn_runtime::DeviceError;
 
 /// Whether the machine that runs the tests has a usable GPU.
 fn has_gpu() -> bool {
@@ -40,5 +41,18 @@ fn the_doctor_agrees_with_the_device() {
     if driver.status == Status::Missing {
         assert!(driver.looked_in.iter().any(|p| p.contains("system path")), "{driver:?}");
         assert!(driver.advice.contains("--device cpu"), "{driver:?}");
+    }
+}
+
+/// Cases B49 to B51: what is missing, where it was looked for, what to do.
+#[test]
+fn a_device_that_cannot_be_opened_says_what_is_missing_and_what_to_do() {
+    let Err(error) = CudaDevice::open(1000) else { panic!("there is no GPU 1000") };
+    let DeviceError::Unavailable { what, reason, advice } = &error else { panic!("{error}") };
+    assert_eq!(what, "cuda:1000");
+    assert!(!reason.is_empty() && advice.contains("vdnn doctor") && advice.contains("--device cpu"), "{error}");
+    if !has_gpu() {
+        assert!(reason.contains("libcuda") || reason.contains("no GPU"), "{reason}");
+        assert!(device_count().is_err());
     }
 }

@@ -272,7 +272,8 @@ impl Bench {
     fn own(&mut self, gpu: &mut Gpu, pattern: &Pattern<'_>) -> Result<Vec<Choice>, Failure> {
         let types: Vec<&TensorType> = pattern.inputs.iter().map(|operand| operand.ty).collect();
         let workspace = kernels::workspace(&pattern.node.op, &types);
-        let plan = kernels::prepare(&pattern.node.op, &pattern.inputs, &pattern.outputs, 0).map_err(|e| e.to_string())?;
+        let plan =
+            kernels::prepare(&pattern.node.op, &pattern.inputs, &pattern.outputs, 0).map_err(|e| e.to_string())?;
         let launches = plan.launches.len();
         if launches == 0 {
             return Ok(nothing(OWN));
@@ -326,7 +327,8 @@ impl Bench {
             Some(measured) => measured.choices.first().map_or(UNKNOWN_RATE, |choice| 1.0 / choice.seconds),
             None => {
                 let rate = measure::copy_rate(gpu, &self.timer)?.unwrap_or(UNKNOWN_RATE);
-                let per_byte = Choice { algorithm: "copy".into(), workspace: 0, seconds: 1.0 / rate, deterministic: true };
+                let per_byte =
+                    Choice { algorithm: "copy".into(), workspace: 0, seconds: 1.0 / rate, deterministic: true };
                 let (choices, too_large, complete) = (vec![per_byte], None, rate != UNKNOWN_RATE);
                 self.measured.record(key.to_string(), Measured { choices, too_large, complete });
                 rate

@@ -108,11 +108,9 @@ impl Resolver<'_> {
         if schedule.nodes.len() != graph.nodes().len() || schedule.values.len() != graph.values().len() {
             return refuse("expected the nodes and values of the program it is run with".to_string());
         }
-        for (space, reserved) in [
-            (Space::Device, self.arenas.device_bytes()),
-            (Space::Host, self.arenas.host_bytes()),
-            (Space::Disk, 0),
-        ] {
+        for (space, reserved) in
+            [(Space::Device, self.arenas.device_bytes()), (Space::Host, self.arenas.host_bytes()), (Space::Disk, 0)]
+        {
             let needed = schedule.peak_bytes(space);
             if needed > reserved {
                 return refuse(format!("expected {needed} bytes of {space:?} memory, found {reserved} reserved"));
@@ -163,13 +161,18 @@ impl Resolver<'_> {
         };
         let (source, target) = (self.rows(src, from)?, self.rows(dst, to)?);
         if source.bytes() != target.bytes() {
-            return Err(format!("expected as many bytes on both sides, found {} and {}", source.bytes(), target.bytes()));
+            return Err(format!(
+                "expected as many bytes on both sides, found {} and {}",
+                source.bytes(),
+                target.bytes()
+            ));
         }
         Ok(Task::Transfer { direction, src: source, dst: target })
     }
 
     fn launch(&self, command: usize, gpu: &mut Gpu, plans: &mut Plans) -> Result<Vec<Work>, DeviceError> {
-        let Action::Launch { node, algo, reads, writes, workspace, .. } = &self.schedule.commands[command].action else {
+        let Action::Launch { node, algo, reads, writes, workspace, .. } = &self.schedule.commands[command].action
+        else {
             return Ok(Vec::new());
         };
         let refuse = |reason| self.refuse(command, reason);
@@ -221,7 +224,10 @@ impl Resolver<'_> {
         let span = rows.saturating_sub(1).checked_mul(stride).and_then(|span| span.checked_add(row_bytes));
         let end = if rows == 0 { Some(offset) } else { span.and_then(|span| span.checked_add(offset)) };
         if end.is_none_or(|end| end > buffer.bytes) {
-            return Err(format!("expected a region within the {} bytes of {}, found an end of {end:?}", buffer.bytes, buffer.name));
+            return Err(format!(
+                "expected a region within the {} bytes of {}, found an end of {end:?}",
+                buffer.bytes, buffer.name
+            ));
         }
         let reserved = if space == Space::Host { self.arenas.host_bytes() } else { self.arenas.device_bytes() };
         match buffer.offset.checked_add(buffer.bytes) {
@@ -269,7 +275,9 @@ fn operand<'a>(ty: &'a TensorType, rows: &Rows, address: u64) -> Result<Operand<
     }
     if rows.rows != ty.shape.samples() || !rows.stride.is_multiple_of(size) || rows.stride < rows.row_bytes {
         let (rows, stride) = (rows.rows, rows.stride);
-        return Err(format!("expected {ty} with a row for each sample, found {rows} rows at a distance of {stride} bytes"));
+        return Err(format!(
+            "expected {ty} with a row for each sample, found {rows} rows at a distance of {stride} bytes"
+        ));
     }
     Ok(Operand::from_rows(ty, address, rows.rows, rows.stride))
 }
@@ -293,9 +301,8 @@ mod tests {
     #[test]
     fn rows_that_are_not_samples_are_refused() {
         let ty = TensorType::new([3, 2, 2], DType::F32);
-        let refused = |rows, row_bytes, stride| {
-            operand(&ty, &Rows { offset: 0, rows, row_bytes, stride }, 256).unwrap_err()
-        };
+        let refused =
+            |rows, row_bytes, stride| operand(&ty, &Rows { offset: 0, rows, row_bytes, stride }, 256).unwrap_err();
         assert!(refused(6, 8, 16).contains("a row for each sample"));
         assert!(refused(3, 16, 42).contains("a row for each sample"));
         assert!(refused(3, 12, 40).contains("expected 48 bytes"));

@@ -104,9 +104,8 @@ impl Site<'_> {
         if found.is_empty() {
             works.extend(zeros(&self.outputs[0]));
         } else {
-            let needed = product::workspace_of(self.algorithm).ok_or_else(|| {
-                format!("expected {} or {}", product::SMALL.name, product::LARGE.name)
-            })?;
+            let needed = product::workspace_of(self.algorithm)
+                .ok_or_else(|| format!("expected {} or {}", product::SMALL.name, product::LARGE.name))?;
             self.check_workspace(needed)?;
             // Exactly what the algorithm names, so that a larger region changes neither the kernel nor a bit.
             let workspace = Bytes { bytes: needed, ..self.workspace };

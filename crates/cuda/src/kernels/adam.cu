@@ -1,4 +1,5 @@
-// Adam and AdamW in PyTorch's form. Outputs lie over their inputs; lr and iteration are read here.
+// Adam and AdamW in PyTorch's form. Outputs lie over their inputs; lr and iteration are read here. A guard (null for none)
+// that is not finite leaves everything as it was.
 
 // base^exponent by squaring: a few multiplications, the same bits everywhere.
 DEVICE double power(double base, u64 exponent) {
@@ -12,7 +13,8 @@ DEVICE double power(double base, u64 exponent) {
 template <int V>
 DEVICE void adam(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
                  u64 len, const float* lr, const u64* iteration, double beta1, double beta2, float eps, float decay,
-                 u32 decoupled) {
+                 u32 decoupled, const float* guard) {
+  if (!may_update(guard)) return;
   __shared__ float corrections[2];
   if (threadIdx.x == 0) {
     u64 t = *iteration + 1;
@@ -35,11 +37,11 @@ DEVICE void adam(const float* w, const float* dw, const float* m, const float* v
 
 WIDE_KERNEL adam_v4(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
                u64 len, const float* lr, const u64* iteration, double beta1, double beta2, float eps, float decay,
-               u32 decoupled) {
-  adam<4>(w, dw, m, v, new_w, new_m, new_v, len, lr, iteration, beta1, beta2, eps, decay, decoupled);
+               u32 decoupled, const float* guard) {
+  adam<4>(w, dw, m, v, new_w, new_m, new_v, len, lr, iteration, beta1, beta2, eps, decay, decoupled, guard);
 }
 KERNEL adam_v1(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
                u64 len, const float* lr, const u64* iteration, double beta1, double beta2, float eps, float decay,
-               u32 decoupled) {
-  adam<1>(w, dw, m, v, new_w, new_m, new_v, len, lr, iteration, beta1, beta2, eps, decay, decoupled);
+               u32 decoupled, const float* guard) {
+  adam<1>(w, dw, m, v, new_w, new_m, new_v, len, lr, iteration, beta1, beta2, eps, decay, decoupled, guard);
 }

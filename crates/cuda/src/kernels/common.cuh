@@ -273,6 +273,9 @@ DEVICE float block_max(float v) {
   return v;
 }
 
+// Whether an update may go on: without a guard (null) always, else when its number is finite.
+DEVICE bool may_update(const float* guard) { return !guard || fabsf(*guard) <= 3.402823466e38f; }
+
 #ifndef DYNAMIC_SHARED
 #define DYNAMIC_SHARED(name) extern __shared__ float name[]
 #endif

@@ -137,6 +137,14 @@ fn operands<'a, const N: usize>(op: &'static str, given: &[Operand<'a>]) -> Resu
     given.try_into().map_err(|_| KernelError::Operands { op, expected: N, found: given.len() })
 }
 
+/// An update's operands without its guard, and the guard's address, null when there is none.
+fn guarded<'o, 'a>(given: &'o [Operand<'a>], operands: usize) -> (&'o [Operand<'a>], KernelArg) {
+    match given.split_at_checked(operands) {
+        Some((before, [guard])) => (before, KernelArg::U64(guard.address)),
+        _ => (given, KernelArg::U64(0)),
+    }
+}
+
 /// Checks dtype, layout and alignment of every operand. Which operand is an integer is the graph's shape rule.
 fn check_types(op: &'static str, given: &[Operand<'_>]) -> Result<(), KernelError> {
     for (index, operand) in given.iter().enumerate() {

@@ -1,7 +1,10 @@
-// Stochastic gradient descent in PyTorch's form. Outputs lie over their inputs; lr and iteration are read here.
+// Stochastic gradient descent in PyTorch's form. Outputs lie over their inputs; lr and iteration are read here. A guard
+// (null for none) that is not finite leaves everything as it was.
 
 template <int V>
-DEVICE void sgd(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay) {
+DEVICE void sgd(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay,
+                const float* guard) {
+  if (!may_update(guard)) return;
   Tile t = tile_of<V>(gridDim.x);
   const float* const in[2] = {w, dw};
   float* const out[1] = {new_w};
@@ -15,7 +18,8 @@ DEVICE void sgd(const float* w, const float* dw, float* new_w, u64 len, const fl
 template <int V>
 DEVICE void sgd_momentum(const float* w, const float* dw, const float* m, float* new_w, float* new_m, u64 len,
                          const float* lr, const u64* iteration, float decay, float momentum, float undamped,
-                         u32 nesterov) {
+                         u32 nesterov, const float* guard) {
+  if (!may_update(guard)) return;
   Tile t = tile_of<V>(gridDim.x);
   const float* const in[3] = {w, dw, m};
   float* const out[2] = {new_w, new_m};
@@ -30,17 +34,19 @@ DEVICE void sgd_momentum(const float* w, const float* dw, const float* m, float*
   });
 }
 
-KERNEL sgd_v4(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay) {
-  sgd<4>(w, dw, new_w, len, lr, decay);
+KERNEL sgd_v4(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay,
+                const float* guard) {
+  sgd<4>(w, dw, new_w, len, lr, decay, guard);
 }
-KERNEL sgd_v1(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay) {
-  sgd<1>(w, dw, new_w, len, lr, decay);
+KERNEL sgd_v1(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay,
+                const float* guard) {
+  sgd<1>(w, dw, new_w, len, lr, decay, guard);
 }
 KERNEL sgd_momentum_v4(const float* w, const float* dw, const float* m, float* new_w, float* new_m, u64 len, const float* lr,
-                       const u64* iteration, float decay, float momentum, float undamped, u32 nesterov) {
-  sgd_momentum<4>(w, dw, m, new_w, new_m, len, lr, iteration, decay, momentum, undamped, nesterov);
+                       const u64* iteration, float decay, float momentum, float undamped, u32 nesterov, const float* guard) {
+  sgd_momentum<4>(w, dw, m, new_w, new_m, len, lr, iteration, decay, momentum, undamped, nesterov, guard);
 }
 KERNEL sgd_momentum_v1(const float* w, const float* dw, const float* m, float* new_w, float* new_m, u64 len, const float* lr,
-                       const u64* iteration, float decay, float momentum, float undamped, u32 nesterov) {
-  sgd_momentum<1>(w, dw, m, new_w, new_m, len, lr, iteration, decay, momentum, undamped, nesterov);
+                       const u64* iteration, float decay, float momentum, float undamped, u32 nesterov, const float* guard) {
+  sgd_momentum<1>(w, dw, m, new_w, new_m, len, lr, iteration, decay, momentum, undamped, nesterov, guard);
 }

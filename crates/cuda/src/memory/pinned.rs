@@ -85,7 +85,9 @@ impl PinnedArena {
             for (index, piece) in from.chunks(part).enumerate() {
                 let to = at + index * part;
                 // SAFETY: the whole range was checked; pieces do not overlap, and the scope ends before this call does.
-                scope.spawn(move || unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len()) });
+                scope.spawn(move || unsafe {
+                    std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len())
+                });
             }
         });
         Ok(())

@@ -90,3 +90,26 @@ fn adams_epsilon_is_added_to_the_corrected_root() {
         assert_close("w", &w.values(), &[-0.5], 1e-5);
     }
 }
+
+#[test]
+fn a_guard_that_is_not_finite_leaves_everything_as_it_was() {
+    let one = |v| Tensor::filled(&[1], Place::Dense, v);
+    let (counter, at) = (TensorType::new([1], DType::U64), [0u64]);
+    for (guard, updated) in [(f32::NAN, false), (f32::INFINITY, false), (-2.0, true)] {
+        let (w, g, m, v, lr, guard) = (one(1.0), one(1.0), one(0.0), one(0.0), one(0.1), one(guard));
+        let counter = || integers(&counter, &at);
+        let sgd = Sgd { momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false };
+        let inputs = [w.operand(), g.operand(), lr.operand(), counter(), guard.operand()];
+        if !run(&Op::Sgd(sgd), &inputs, &[w.operand()]) {
+            return;
+        }
+        assert_close("sgd", &w.values(), &[if updated { 0.9 } else { 1.0 }], 1e-6);
+        let inputs = [w.operand(), g.operand(), m.operand(), lr.operand(), counter(), guard.operand()];
+        run(&Op::Sgd(Sgd { momentum: 0.9, ..sgd }), &inputs, &[w.operand(), m.operand()]);
+        assert_close("momentum", &m.values(), &[if updated { 1.0 } else { 0.0 }], 1e-6);
+        let adam = Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
+        let inputs = [w.operand(), g.operand(), m.operand(), v.operand(), lr.operand(), counter(), guard.operand()];
+        run(&Op::Adam(adam), &inputs, &[w.operand(), m.operand(), v.operand()]);
+        assert_eq!(v.values()[0] != 0.0, updated, "adam");
+    }
+}

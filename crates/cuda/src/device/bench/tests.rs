@@ -15,3 +15,52 @@ fn slower_and_hungrier_choices_are_dropped() {
     assert_eq!(worthwhile(all), [choice(1.0, 50), choice(2.5, 10), choice(3.0, 0)]);
     assert_eq!(worthwhile(Vec::new()), []);
 }
+
+/// Two convolutions of one image side by side, concatenated, and a third over the whole.
+fn forked() -> Graph {
+    let mut graph = Graph::new("forked");
+    graph.begin_layer("layer");
+    let f32s = |dims: [u64; 4]| TensorType::new(dims, DType::F32);
+    let image = graph.input("image", f32s([2, 3, 6, 6])).unwrap();
+    let wa = graph.parameter("wa", f32s([4, 3, 1, 1])).unwrap();
+    let wb = graph.parameter("wb", f32s([5, 3, 1, 1])).unwrap();
+    let wc = graph.parameter("wc", f32s([2, 9, 1, 1])).unwrap();
+    let conv = || Op::Conv2d(Conv2d::default());
+    let a = graph.push("a", conv(), &[image, wa]).unwrap()[0];
+    let b = graph.push("b", conv(), &[image, wb]).unwrap()[0];
+    let whole = graph.push("whole", Op::Concat(Concat {}), &[a, b]).unwrap()[0];
+    let relu = graph.push("relu", Op::Relu, &[whole]).unwrap()[0];
+    let c = graph.push_at("c", conv(), &[relu, wc], Phase::Forward, LayerId(0)).unwrap()[0];
+    graph.read_back(c);
+    assert_eq!(graph.value(c).role, Role::Metric);
+    graph
+}
+
+#[test]
+fn patterns_have_the_strides_that_slices_of_a_concat_have() {
+    let graph = forked();
+    let patterns = patterns(&graph);
+    let problem = |index: usize| convolution::of(&patterns[index].site(EMPTY)).unwrap().unwrap().problem;
+    let (a, b, c) = (problem(0), problem(1), problem(4));
+    assert_eq!((a.x_batch_stride, a.y_batch_stride, a.alignment), (108, 324, 16));
+    assert_eq!((b.y_batch_stride, b.alignment), (324, 16));
+    assert_eq!((c.x_batch_stride, c.y_batch_stride), (324, 72));
+    assert_eq!(patterns[1].slices(), " 2+324");
+}
+
+#[test]
+fn what_lies_in_place_has_nothing_to_run() {
+    let graph = forked();
+    let pattern = &patterns(&graph)[2];
+    let plan = kernels::prepare(&pattern.node.op, &pattern.inputs, &pattern.outputs, 0).unwrap();
+    assert!(plan.launches.is_empty());
+}
+
+#[test]
+fn keys_tell_deterministic_choices_from_others() {
+    let graph = forked();
+    let pattern = &patterns(&graph)[0];
+    let (strict, any) = (pattern.convolution_key(true).unwrap(), pattern.convolution_key(false).unwrap());
+    assert!(strict != any && strict.contains("forward f32 nchw 2x3x6x6"), "{strict}");
+    assert_eq!(patterns(&graph)[3].convolution_key(true), None);
+}

@@ -1,0 +1,96 @@
+//! A network large enough to offload, under every policy with the same algorithms: the same bits.
+
+use crate::feeds::{Run, numbers};
+use crate::nets::network;
+use crate::{Outcome, Report, cuda};
+use serde_json::{Value, json};
+use vdnn_graph::ValueId;
+use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, LayerError, Linear, MaxPool2d, Net, Relu, Sequential};
+use vdnn_memory::Sync;
+use vdnn_schedule::{Direction, Schedule, Space};
+use vdnn_train::{Network, Trainer};
+
+const IMAGE: [u64; 3] = [3, 64, 64];
+const BATCH: u64 = 64;
+const STEPS: u64 = 3;
+
+/// The network: feature maps of some tens of MiB.
+pub fn body(net: &mut Net, x: ValueId) -> Result<ValueId, LayerError> {
+    let mut chain = Sequential::new();
+    for (name, inputs, outputs) in [("1", 3u64, 32u64), ("2", 32, 32), ("3", 32, 64), ("4", 64, 64)] {
+        chain = chain
+            .then(&format!("conv{name}"), Conv2d::new(inputs, outputs, 3).padding(1).no_bias())
+            .then(&format!("bn{name}"), BatchNorm2d::new(outputs))
+            .then(&format!("relu{name}"), Relu);
+        if name == "2" || name == "4" {
+            chain = chain.then(&format!("pool{name}"), MaxPool2d::new(2, 2));
+        }
+    }
+    chain = chain.then("flatten", Flatten).then("fc", Linear::new(64 * 16 * 16, 10));
+    chain.push(net, "", x)
+}
+
+/// What a run ends with, to the last bit.
+#[derive(PartialEq)]
+struct End {
+    losses: Vec<f64>,
+    numbers: Vec<(String, Vec<f32>)>,
+}
+
+fn finish(run: &Run<'_>, network: &dyn Network) -> Outcome<(End, Trainer)> {
+    let mut trainer = run.trainer(network, Box::new(cuda()?))?;
+    let losses = run.steps(&mut trainer, STEPS)?;
+    let numbers = numbers(&mut trainer)?;
+    Ok((End { losses, numbers }, trainer))
+}
+
+pub fn run(report: &mut Report) -> Outcome {
+    let network = network(IMAGE, body);
+    let base = Run::small(BATCH, IMAGE);
+    let (want, trainer) = finish(&base, &network)?;
+    let schedule = Schedule::clone(&trainer.planned().schedule);
+    let peak = trainer.peak_bytes(Space::Device);
+    drop(trainer);
+    let (again, _) = finish(&base, &network)?;
+    report.case("the same run twice", again == want, json!({"losses": want.losses, "peak_bytes": peak}));
+    for policy in ["baseline", "all", "conv", "dyn"] {
+        for sync in [Sync::Events, Sync::PerLayer] {
+            let mut run = Run { policy, algos_from: Some(schedule.clone()), ..Run::small(BATCH, IMAGE) };
+            run.options.sync = sync;
+            run.budget = (policy == "dyn").then_some(peak * 9 / 10);
+            let outcome = compare(&run, &network, &want);
+            report.outcome(&format!("{policy}, {sync:?}"), outcome);
+        }
+    }
+    for policy in ["none-m", "all-m", "conv-m"] {
+        let run = Run { policy, ..Run::small(BATCH, IMAGE) };
+        report.outcome(policy, close(&run, &network, &want));
+    }
+    Ok(())
+}
+
+fn compare(run: &Run<'_>, network: &dyn Network, want: &End) -> Outcome<(bool, Value)> {
+    let (got, mut trainer) = finish(run, network)?;
+    let schedule = trainer.planned().schedule.clone();
+    trainer.set_timing(true);
+    run.steps(&mut trainer, 2)?;
+    let timeline = trainer.timeline().ok_or("no timeline")?;
+    let differing = got.numbers.iter().zip(&want.numbers).filter(|(a, b)| a != b).count();
+    let facts = json!({
+        "losses": got.losses, "differing": differing, "peak_bytes": trainer.peak_bytes(Space::Device),
+        "measured_peak": trainer.measured_peak(), "host_bytes": trainer.peak_bytes(Space::Host),
+        "offload_bytes": schedule.transfer_bytes(Direction::Offload), "ms": timeline.seconds * 1e3,
+        "compute_busy_ms": timeline.compute_busy(&schedule) * 1e3,
+        "hidden_copy_share": timeline.hidden_copy_share(&schedule),
+    });
+    let within = run.budget.is_none_or(|budget| trainer.peak_bytes(Space::Device) <= budget);
+    Ok((got == *want && within, facts))
+}
+
+/// With algorithms of its own a policy's numbers are close.
+fn close(run: &Run<'_>, network: &dyn Network, want: &End) -> Outcome<(bool, Value)> {
+    let (got, trainer) = finish(run, network)?;
+    let error = got.losses.iter().zip(&want.losses).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f64::max);
+    let facts = json!({"loss_error": error, "peak_bytes": trainer.peak_bytes(Space::Device)});
+    Ok((error <= 1e-4, facts))
+}

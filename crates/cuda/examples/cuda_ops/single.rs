@@ -1,0 +1,196 @@
+//! Small graphs, run once or more on both devices from the same bytes.
+
+use crate::{Outcome, cuda, relative_error};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use vdnn_cuda::CudaDevice;
+use vdnn_graph::{Graph, InPlace, LayerId, Op, Phase, Program, Role, ValueId};
+use vdnn_memory::{Budgets, HomeLayout, Options, Problem, compile_with_policy, policies};
+use vdnn_runtime::{CpuDevice, Device, Executor, KernelRequest, ScheduleId};
+use vdnn_schedule::{Schedule, Space};
+use vdnn_sim::Links;
+use vdnn_tensor::{DType, Philox, TensorType};
+
+/// Algorithms of one node that are tried.
+const MOST_ALGORITHMS: usize = 4;
+
+/// A graph under construction whose inputs are filled by their names.
+pub struct Build {
+    pub graph: Graph,
+    /// Persistents of all cases live on one device, so no two have the same name.
+    case: usize,
+    nodes: usize,
+}
+
+impl Build {
+    pub fn new(name: &str, case: usize) -> Self {
+        let mut graph = Graph::new(name);
+        graph.begin_layer("layer");
+        Build { graph, case, nodes: 0 }
+    }
+
+    /// Normal numbers.
+    pub fn x(&mut self, dims: &[u64]) -> ValueId {
+        self.input("x", TensorType::new(dims, DType::F32))
+    }
+
+    /// Labels below 10.
+    pub fn labels(&mut self, n: u64) -> ValueId {
+        self.input("labels", TensorType::new([n], DType::I32))
+    }
+
+    /// The iteration, 3.
+    pub fn iteration(&mut self) -> ValueId {
+        self.input("iteration", TensorType::new([1], DType::U64))
+    }
+
+    pub fn rate(&mut self) -> ValueId {
+        self.input("rate", TensorType::new([1], DType::F32))
+    }
+
+    pub fn parameter(&mut self, dims: &[u64]) -> ValueId {
+        let name = format!("parameter{}.{}", self.case, self.graph.values().len());
+        self.graph.parameter(&name, TensorType::new(dims, DType::F32)).expect("names differ")
+    }
+
+    /// A state of numbers in 0.5..1.5.
+    pub fn state(&mut self, dims: &[u64]) -> ValueId {
+        let name = format!("positive{}.{}", self.case, self.graph.values().len());
+        self.graph.state(&name, TensorType::new(dims, DType::F32)).expect("names differ")
+    }
+
+    fn input(&mut self, kind: &str, ty: TensorType) -> ValueId {
+        let name = format!("{kind}{}", self.graph.values().len());
+        self.graph.input(&name, ty).expect("names differ")
+    }
+
+    pub fn push(&mut self, op: Op, inputs: &[ValueId]) -> Outcome<Vec<ValueId>> {
+        self.nodes += 1;
+        let name = format!("{}{}", op.kind(), self.nodes);
+        let phase = if op.has_effect() { Phase::Update } else { Phase::Forward };
+        Ok(self.graph.push_at(&name, op, inputs, phase, LayerId(0))?)
+    }
+
+    /// Pushes and reads back all results.
+    pub fn read(&mut self, op: Op, inputs: &[ValueId]) -> Outcome {
+        let effect = op.has_effect();
+        for output in self.push(op, inputs)? {
+            if !effect {
+                self.graph.read_back(output);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names of homes to write and to read, with their types.
+struct Ends {
+    inputs: Vec<(String, TensorType)>,
+    outputs: Vec<(String, TensorType)>,
+}
+
+fn ends(graph: &Graph) -> Ends {
+    let entry = |id: ValueId| (graph.value(id).name.clone(), graph.value(id).ty.clone());
+    let made = |id: &ValueId| graph.value(*id).producer.is_none();
+    let roles = [Role::Input, Role::Parameter, Role::State];
+    let given = graph.value_ids().filter(|id| made(id) && roles.contains(&graph.value(*id).role));
+    let persistents = graph.persistents().iter().map(|persistent| persistent.last);
+    let metrics = graph.value_ids().filter(|id| graph.value(*id).role == Role::Metric);
+    Ends { inputs: given.map(entry).collect(), outputs: metrics.chain(persistents).map(entry).collect() }
+}
+
+/// Bytes of an input, a function of its name.
+fn fill(name: &str, ty: &TensorType) -> Vec<u8> {
+    let seed = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let mut random = Philox::new(seed, 0);
+    let count = ty.shape.elements();
+    match ty.dtype {
+        DType::U64 => 3u64.to_le_bytes().to_vec(),
+        DType::I32 => (0..count).flat_map(|_| ((random.uniform() * 10.0) as i32).min(9).to_le_bytes()).collect(),
+        _ if name.starts_with("rate") => 0.05f32.to_le_bytes().to_vec(),
+        _ if name.starts_with("positive") => (0..count).flat_map(|_| (random.uniform() + 0.5).to_le_bytes()).collect(),
+        // Nearly normal: no two numbers of a window are the same.
+        _ => (0..count)
+            .flat_map(|_| {
+                let sum: f32 = (0..4).map(|_| random.uniform() - 0.5).sum();
+                (sum * 1.7).to_le_bytes()
+            })
+            .collect(),
+    }
+}
+
+/// The GPU with memory for every case.
+pub struct Gpu {
+    executor: Executor<CudaDevice>,
+}
+
+impl Gpu {
+    pub fn open() -> Outcome<Self> {
+        let mut executor = Executor::new(cuda()?);
+        executor.reserve(4 << 30, 1 << 20)?;
+        Ok(Gpu { executor })
+    }
+
+    /// Every algorithm of the GPU against the CPU: the largest error of any output, and whether two runs agree.
+    pub fn compare(&mut self, build: Build, limit: f64) -> Outcome<(bool, Value)> {
+        let program = Arc::new(Program::linearize(build.graph, InPlace::Allowed)?);
+        let mut cpu = Executor::new(CpuDevice::new()?);
+        let schedule = schedules(cpu.device_mut(), &program)?.remove(0);
+        cpu.reserve(schedule.peak_bytes(Space::Device), 0)?;
+        let id = cpu.add(Arc::clone(&program), Arc::new(schedule))?;
+        let want = run(&mut cpu, id, &program)?;
+        let (mut worst, mut same_bits) = (0f64, true);
+        let schedules = schedules(self.executor.device_mut(), &program)?;
+        let algorithms = schedules.len();
+        for schedule in schedules {
+            let id = self.executor.add(Arc::clone(&program), Arc::new(schedule))?;
+            let got = run(&mut self.executor, id, &program)?;
+            same_bits &= got == run(&mut self.executor, id, &program)?;
+            for (got, want) in got.iter().zip(&want) {
+                worst = worst.max(relative_error(&floats(got), &floats(want)));
+            }
+        }
+        let facts = json!({
+            "relative_error": worst, "limit": limit, "algorithms": algorithms, "same_bits_twice": same_bits,
+        });
+        Ok((worst <= limit && same_bits, facts))
+    }
+}
+
+/// A schedule for each of the first few algorithms.
+fn schedules(device: &mut dyn Device, program: &Program) -> Outcome<Vec<Schedule>> {
+    let graph = &program.graph;
+    let kernels = device.kernel_table(graph, KernelRequest { deterministic: true, workspace_limit: None })?;
+    let most = kernels.choices.iter().map(Vec::len).max().unwrap_or(1).min(MOST_ALGORITHMS);
+    let homes = HomeLayout::for_graphs(&[graph], 256);
+    let links = Links { d2h: 5e10, h2d: 5e10, duplex_each: 4e10, latency: 1e-5 };
+    let policy = policies::find("none").ok_or("no policy `none`")?;
+    let mut all = Vec::new();
+    for choice in 0..most {
+        let mut kernels = kernels.clone();
+        for choices in &mut kernels.choices {
+            let wanted = choice.min(choices.len() - 1);
+            choices.swap(0, wanted);
+            choices.truncate(1);
+        }
+        let (budgets, options) = (Budgets::default(), Options::default());
+        let problem = Problem { program, kernels: &kernels, links, homes: &homes, budgets, options };
+        all.push(compile_with_policy(&problem, policy.as_ref())?.0);
+    }
+    Ok(all)
+}
+
+/// Writes all inputs, runs once, reads all outputs.
+fn run<D: Device>(executor: &mut Executor<D>, id: ScheduleId, program: &Program) -> Outcome<Vec<Vec<u8>>> {
+    let ends = ends(&program.graph);
+    for (name, ty) in &ends.inputs {
+        executor.write(id, name, &fill(name, ty))?;
+    }
+    executor.run(id)?;
+    let read = ends.outputs.iter().map(|(name, _)| executor.read(id, name));
+    Ok(read.collect::<Result<_, _>>()?)
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+}
