@@ -1,1 +1,105 @@
-//! Figures and peers.
+//! Figures and peers: programs that time this framework, one JSON line each, and scripts that time others the same way.
+//!
+//! | program | what |
+//! | --- | --- |
+//! | `step` | median training step, memory, bytes moved, overlap and the simulator's prediction for one policy |
+//! | `loss_curve` | losses from given weights and batches, to compare with another framework's |
+//! | `peers/torch_step.py` | PyTorch's training step, eager, with fixed data on the device |
+//! | `peers/torch_curve.py` | writes weights and batches, and PyTorch's losses on them |
+
+use anyhow::{Result, bail};
+use clap::Args;
+use vdnn::graph::Precision;
+use vdnn::prelude::*;
+
+/// What both programs can set.
+#[derive(Args, Clone)]
+pub struct Setup {
+    /// Network.
+    #[arg(long)]
+    pub model: String,
+    /// Samples in a batch.
+    #[arg(long)]
+    pub batch_size: u64,
+    /// Height and width of the images.
+    #[arg(long)]
+    pub image_size: Option<u64>,
+    /// Channels of the images.
+    #[arg(long)]
+    pub channels: Option<u64>,
+    /// Number of classes.
+    #[arg(long)]
+    pub classes: Option<u64>,
+    /// f32 or tf32.
+    #[arg(long, default_value = "f32")]
+    pub dtype: String,
+    /// Device.
+    #[arg(long, default_value = "cuda")]
+    pub device: DeviceName,
+    /// Policy.
+    #[arg(long, default_value = "none")]
+    pub policy: String,
+    /// Device budget.
+    #[arg(long)]
+    pub budget: Option<String>,
+    /// per-layer or events.
+    #[arg(long, default_value = "events")]
+    pub sync: String,
+    /// Only kernels whose results never vary.
+    #[arg(long)]
+    pub deterministic: bool,
+    /// Weight decay.
+    #[arg(long, default_value_t = 1e-4)]
+    pub weight_decay: f64,
+    /// Take algorithms from this schedule file.
+    #[arg(long)]
+    pub algos_from: Option<std::path::PathBuf>,
+}
+
+impl Setup {
+    /// Builds the trainer: dropout off, momentum 0.9.
+    ///
+    /// # Errors
+    /// Whatever building, planning or the device says.
+    pub fn trainer(&self) -> Result<Trainer> {
+        let precision = match self.dtype.as_str() {
+            "f32" => Precision::F32,
+            "tf32" => Precision::Tf32,
+            other => bail!("--dtype: expected f32 or tf32, found {other}"),
+        };
+        let setup = self.clone();
+        let build = move |batch_size, mode| {
+            let options = ModelOptions {
+                batch_size,
+                mode,
+                image_size: setup.image_size,
+                channels: setup.channels,
+                classes: setup.classes,
+                dropout: Some(0.0),
+                precision,
+                ..ModelOptions::default()
+            };
+            vdnn::models::build(&setup.model, &options).map_err(Into::into)
+        };
+        Ok(Trainer::new(&build, open_device(self.device)?, &self.recipe()?)?)
+    }
+
+    fn recipe(&self) -> Result<Recipe> {
+        let Some(policy) = policies::find(&self.policy) else { bail!("unknown policy {}", self.policy) };
+        let mut settings = Settings::new(policy, self.device.links());
+        settings.budgets.device = self.budget.as_deref().map(parse_bytes).transpose()?;
+        settings.options.sync = if self.sync == "per-layer" { Sync::PerLayer } else { Sync::Events };
+        if let Some(path) = &self.algos_from {
+            settings.algos_from = Some(vdnn::schedule::read_schedule(&std::fs::read_to_string(path)?)?);
+        }
+        Ok(Recipe {
+            batch_size: self.batch_size,
+            partial_batches: Vec::new(),
+            eval_batches: Vec::new(),
+            optimization: Optimization::sgd(0.9, self.weight_decay),
+            settings,
+            deterministic: self.deterministic,
+            seed: 0,
+        })
+    }
+}

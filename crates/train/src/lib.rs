@@ -24,5 +24,5 @@ pub use learning_rate::{Decay, LearningRate};
 pub use mean::WeightedMean;
 pub use plan::{Planned, Settings};
 pub use program::{Network, Optimization};
-pub use trainer::{Evaluation, EvaluationSum, Feed, Recipe, StepResult, Trainer};
+pub use trainer::{Evaluation, EvaluationSum, Feed, LoadedBatch, Recipe, StepResult, Trainer};
 pub use weights::weights_sha256;

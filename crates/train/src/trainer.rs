@@ -39,6 +39,13 @@ pub struct Feed<'a> {
     pub labels: &'a [i32],
 }
 
+/// A training batch that is on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadedBatch {
+    id: ScheduleId,
+    samples: u64,
+}
+
 /// What a training step gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResult {
@@ -142,18 +149,35 @@ impl Trainer {
     /// Runs one iteration on a batch.
     ///
     /// # Errors
-    /// [`TrainError::BatchSize`] for a size without a schedule, [`TrainError::NotFinite`] when the loss is no number (the
-    /// parameters are then as before the step), or a device failure.
+    /// As [`Trainer::load`] and [`Trainer::step_loaded`].
     pub fn step(&mut self, feed: Feed<'_>, learning_rate: f64) -> Result<StepResult, TrainError> {
-        let (step, samples) = (self.iteration, counted(feed.labels));
+        let batch = self.load(feed)?;
+        self.step_loaded(batch, learning_rate)
+    }
+
+    /// Copies a training batch to the device.
+    ///
+    /// # Errors
+    /// [`TrainError::BatchSize`] for a size without a schedule, [`TrainError::NoLabels`] when no label counts.
+    pub fn load(&mut self, feed: Feed<'_>) -> Result<LoadedBatch, TrainError> {
+        let samples = counted(feed.labels);
         if samples == 0 {
-            return Err(TrainError::NoLabels { step, count: feed.labels.len() });
+            return Err(TrainError::NoLabels { step: self.iteration, count: feed.labels.len() });
         }
         let id = ready(&self.train, feed.labels.len())?;
         self.feed(id, feed)?;
+        Ok(LoadedBatch { id, samples })
+    }
+
+    /// Runs one iteration on the batch loaded last.
+    ///
+    /// # Errors
+    /// [`TrainError::NotFinite`] when the loss is no number (the parameters are then as before the step), or a device
+    /// failure.
+    pub fn step_loaded(&mut self, batch: LoadedBatch, learning_rate: f64) -> Result<StepResult, TrainError> {
+        let (LoadedBatch { id, samples }, step) = (batch, self.iteration);
         self.executor.write(id, "iteration", &step.to_le_bytes())?;
-        let rate = self.float_bytes(&[learning_rate as f32]);
-        self.executor.write(id, "learning_rate", &rate)?;
+        self.write_floats(id, "learning_rate", &[learning_rate as f32])?;
         self.executor.run(id)?;
         let loss = self.metric(id, "loss")?;
         if !loss.is_finite() {
@@ -178,19 +202,17 @@ impl Trainer {
     }
 
     fn feed(&mut self, id: ScheduleId, feed: Feed<'_>) -> Result<(), TrainError> {
-        let labels: Vec<u8> = feed.labels.iter().flat_map(|label| label.to_le_bytes()).collect();
-        let images = self.float_bytes(feed.images);
-        self.executor.write(id, "image", &images)?;
-        self.executor.write(id, "label", &labels)?;
-        Ok(())
+        self.write_floats(id, "image", feed.images)?;
+        Ok(self.executor.write(id, "label", bytemuck::cast_slice(feed.labels))?)
     }
 
-    /// Numbers as bytes of the network's dtype.
-    fn float_bytes(&self, numbers: &[f32]) -> Vec<u8> {
-        match self.dtype {
-            DType::F64 => numbers.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect(),
-            _ => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    /// Writes numbers in the network's dtype; without a copy when that is f32.
+    fn write_floats(&mut self, id: ScheduleId, name: &str, numbers: &[f32]) -> Result<(), TrainError> {
+        if self.dtype == DType::F64 {
+            let wide: Vec<f64> = numbers.iter().map(|&x| f64::from(x)).collect();
+            return Ok(self.executor.write(id, name, bytemuck::cast_slice(&wide))?);
         }
+        Ok(self.executor.write(id, name, bytemuck::cast_slice(numbers))?)
     }
 
     fn metric(&mut self, id: ScheduleId, name: &str) -> Result<f64, TrainError> {

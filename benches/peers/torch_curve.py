@@ -1,0 +1,41 @@
+"""Writes initial weights and batches as safetensors, then PyTorch's losses on them, three ways to show its own spread.
+
+Arguments: MODEL BATCH FOLDER. Strict fp32, SGD momentum 0.9, weight decay 1e-4, dropout 0, 4 batches of random data."""
+import json, os, sys, torch, torchvision
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+arch, batch, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+steps, lr, n_batches = 20, float(os.environ.get("LR", "0.01")), 4
+os.makedirs(folder, exist_ok=True)
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+torch.manual_seed(0)
+state = {k: v.clone() for k, v in getattr(torchvision.models, arch)(num_classes=1000).state_dict().items()}
+save_file({k: v for k, v in state.items() if not k.endswith("num_batches_tracked")}, f"{folder}/weights.safetensors")
+x = torch.randn(n_batches * batch, 3, 224, 224)
+y = torch.randint(0, 1000, (n_batches * batch,), dtype=torch.int32)
+save_file({"images": x, "labels": y}, f"{folder}/batches.safetensors")
+
+
+def curve(benchmark, deterministic):
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
+    model = getattr(torchvision.models, arch)(num_classes=1000)
+    model.load_state_dict(state)
+    for m in model.modules():
+        if isinstance(m, torch.nn.Dropout):
+            m.p = 0.0
+    model = model.cuda().train()
+    opt = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
+    losses = []
+    for step in range(steps):
+        i = step % n_batches * batch
+        opt.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(model(x[i:i + batch].cuda()), y[i:i + batch].long().cuda())
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses
+
+
+runs = {"deterministic": curve(False, True), "default": curve(False, False), "benchmark": curve(True, False)}
+print(json.dumps(dict(peer="pytorch " + torch.__version__, model=arch, batch=batch, losses=runs)))
