@@ -20,28 +20,30 @@ mod measure;
 mod prepared;
 mod product;
 mod site;
+mod words;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use vdnn_graph::{Graph, Node, Program, Role};
+use vdnn_graph::{Graph, Program, Role};
 use vdnn_runtime::{Description, Device, DeviceError, KernelRequest, PreparedId};
-use vdnn_schedule::{Action, Choice, Direction, KernelTable, Profile, Schedule, Timeline};
+use vdnn_schedule::{Choice, KernelTable, Profile, Schedule, Timeline};
 use vdnn_tensor::{Bytes, DType};
 
 pub use measure::MeasureOptions;
 
 use crate::CudaError;
 use crate::context::{Context, Streams};
-use crate::driver::cuda_version_text;
-use crate::library::{Libraries, LibraryOptions};
+use crate::library::LibraryOptions;
 use crate::nvrtc::{CubinCache, cache_folder};
 use arenas::Arenas;
-use bench::{Bench, Failure};
+use bench::Bench;
 use gpu::Gpu;
 use prepared::Prepared;
+pub(crate) use words::backend;
+use words::{details, in_words, label, misuse, unavailable, within};
 
 /// How the device works, besides what a schedule says.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,100 +221,6 @@ impl CudaDevice {
             }
         }
         Ok(())
-    }
-}
-
-/// Card, driver and libraries: what measurements depend on.
-fn details(gpu: &Gpu) -> String {
-    let Libraries { nvrtc, cublas, cudnn, .. } = gpu.libraries;
-    let (major, minor, patch) = cublas.version;
-    format!(
-        "{}, driver for CUDA {}, cuDNN {} ({}), cuBLAS {major}.{minor}.{patch}, NVRTC {}.{}",
-        gpu.context.name,
-        cuda_version_text(gpu.context.driver_version),
-        vdnn_cudnn_sys::version_text(cudnn.version),
-        cudnn.opened.path.display(),
-        nvrtc.version.0,
-        nvrtc.version.1,
-    )
-}
-
-/// What cannot be opened is not available, whatever the reason.
-fn unavailable(ordinal: usize, error: CudaError) -> DeviceError {
-    DeviceError::Unavailable {
-        what: format!("cuda:{ordinal}"),
-        reason: error.to_string(),
-        advice: "`vdnn doctor` lists what was looked for and where; --device cpu needs no GPU".to_string(),
-    }
-}
-
-/// An error of this crate in the runtime's words.
-pub(crate) fn backend(error: CudaError) -> DeviceError {
-    match error {
-        CudaError::DeviceMemory { requested, free, total } => {
-            let reason = format!(
-                "{free} of {total} bytes are free; lower --budget or --batch-size, or end other programs on the GPU"
-            );
-            DeviceError::OutOfMemory { space: "device", bytes: requested, reason }
-        }
-        CudaError::HostMemory { requested, reason, limits } => {
-            let reason = format!("{reason}; {limits}; lower --host-budget or raise the container's memory");
-            DeviceError::OutOfMemory { space: "pinned host", bytes: requested, reason }
-        }
-        CudaError::Driver { call, .. } | CudaError::Cublas { call, .. } | CudaError::Nvrtc { call, .. } => {
-            DeviceError::Backend { call: call.to_string(), message: error.to_string() }
-        }
-        _ => DeviceError::Backend { call: "CUDA".to_string(), message: error.to_string() },
-    }
-}
-
-fn misuse(place: &str, reason: &str) -> DeviceError {
-    DeviceError::Schedule { place: place.to_string(), reason: reason.to_string() }
-}
-
-/// A node's choices, or why it has none.
-fn in_words(node: &Node, choices: Result<Vec<Choice>, Failure>) -> Result<Vec<Choice>, DeviceError> {
-    choices.map_err(|failure| match failure {
-        Failure::Refused(reason) => no_choice(&node.name, reason),
-        Failure::Broken(error) => DeviceError::Backend { call: node.name.clone(), message: error.to_string() },
-    })
-}
-
-fn no_choice(node: &str, reason: String) -> DeviceError {
-    DeviceError::Kernel { node: node.to_string(), algorithm: "any".to_string(), reason }
-}
-
-/// The choices within a workspace limit.
-fn within(node: &str, mut choices: Vec<Choice>, limit: Option<Bytes>) -> Result<Vec<Choice>, DeviceError> {
-    let least = choices.iter().map(|choice| choice.workspace).min().unwrap_or(0);
-    choices.retain(|choice| limit.is_none_or(|limit| choice.workspace <= limit));
-    if choices.is_empty() {
-        let reason = format!("expected a kernel within the workspace limit, the least wants {least} bytes");
-        return Err(no_choice(node, reason));
-    }
-    Ok(choices)
-}
-
-/// A command in words, for messages.
-fn label(schedule: &Schedule, command: usize) -> String {
-    let buffer = |index: usize| schedule.buffers.get(index).map_or("a buffer", |buffer| buffer.name.as_str());
-    let event = |index: usize| schedule.events.get(index).map_or("an event", |event| event.name.as_str());
-    match schedule.commands.get(command).map(|command| &command.action) {
-        None => format!("command {command}"),
-        Some(Action::Alloc(id)) => format!("alloc {}", buffer(id.index())),
-        Some(Action::Free(id)) => format!("free {}", buffer(id.index())),
-        Some(Action::Record(id)) => format!("record {}", event(id.index())),
-        Some(Action::Wait(id)) => format!("wait {}", event(id.index())),
-        Some(Action::Transfer { direction: Direction::Offload, src, .. }) => {
-            format!("offload {}", buffer(src.buffer.index()))
-        }
-        Some(Action::Transfer { direction: Direction::Prefetch, dst, .. }) => {
-            format!("prefetch {}", buffer(dst.buffer.index()))
-        }
-        Some(Action::Launch { node, run, .. }) => {
-            let name = schedule.nodes.get(node.index()).map_or("a node", String::as_str);
-            if *run == 0 { name.to_string() } else { format!("{name} (run {run})") }
-        }
     }
 }
 

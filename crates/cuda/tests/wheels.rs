@@ -122,6 +122,43 @@ fn slices_groups_dilation_and_other_types_have_plans() {
     }
 }
 
+/// What networks of the zoo and the trial on a GPU ask for, in strict f32 and always the same bits.
+#[test]
+fn unusual_convolutions_have_deterministic_plans() {
+    let Some(device) = h200() else { return };
+    let dense =
+        |x, k, filter, stride, padding| ConvolutionProblem::dense(Direction::Forward, x, k, filter, stride, padding);
+    let base = dense([2, 8, 12, 12], 16, 3, 1, 1);
+    let mut uneven = ConvolutionProblem { kw: 2, stride: [2, 1], padding: [1, 0], ..dense([2, 5, 11, 8], 7, 3, 1, 1) };
+    uneven.pack();
+    let shapes = [
+        uneven,
+        dense([4, 16, 14, 14], 24, 3, 1, 1),
+        dense([2, 3, 33, 31], 8, 7, 2, 3),
+        dense([3, 32, 9, 9], 16, 1, 1, 0),
+        dense([3, 32, 9, 9], 16, 1, 2, 0),
+        dense([1, 4, 6, 6], 4, 3, 1, 1),
+        dense([8, 1, 32, 32], 16, 3, 1, 1),
+        ConvolutionProblem { groups: 4, ..base },
+        ConvolutionProblem { groups: 8, ..base },
+        ConvolutionProblem { dilation: [2, 2], padding: [2, 2], ..base },
+        ConvolutionProblem { alignment: 4, x_batch_stride: 8 * 144 + 1, ..base },
+        ConvolutionProblem { alignment: 4, y_batch_stride: 16 * 144 + 3, ..base },
+        ConvolutionProblem { alignment: 4, groups: 4, ..base },
+    ];
+    for problem in shapes {
+        for direction in Direction::ALL {
+            for precision in [Precision::Fp32, Precision::Tf32] {
+                let problem = ConvolutionProblem { direction, precision, ..problem };
+                let start = std::time::Instant::now();
+                let plans = enumerate(Target::Described(&device), &problem, &Wanted::default());
+                let plans = plans.unwrap_or_else(|e| panic!("{e}"));
+                eprintln!("{problem}: {} plans in {:?}", plans.len(), start.elapsed());
+            }
+        }
+    }
+}
+
 #[test]
 fn an_empty_problem_never_reaches_cudnn() {
     let Some(device) = h200() else { return };
@@ -163,4 +200,16 @@ fn a_compiled_kernel_is_kept_on_disk() {
     assert_eq!(files.len(), 1);
     let second = CubinCache::new(Some(folder.path().into())).cubin(nvrtc, &KERNEL, "sm_90").unwrap();
     assert_eq!(first, second);
+}
+
+#[test]
+fn every_source_compiles_without_a_word() {
+    let Some(options) = wheels() else { return };
+    let nvrtc = nvrtc(&options).unwrap();
+    for (name, text) in vdnn_cuda::kernels::ALL {
+        let source = KernelSource { name, text, options: &[] };
+        for image in check_compiles(nvrtc, &source, &["sm_90"]).unwrap_or_else(|e| panic!("{e}")) {
+            assert_eq!(image.log, "", "{name}");
+        }
+    }
 }

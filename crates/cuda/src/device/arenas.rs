@@ -6,6 +6,7 @@ use vdnn_schedule::Direction;
 use super::backend;
 use super::gpu::Gpu;
 use crate::CudaError;
+use crate::context::Stream;
 use crate::memory::{DeviceArena, HostLimits, PinnedArena, Rows, offload, prefetch};
 
 /// A byte that makes a number read before it was written not a number.
@@ -13,6 +14,8 @@ const POISON: u8 = 0xFF;
 /// From here on several threads copy, because one reaches a fifth of the link's rate.
 const PARALLEL_BYTES: usize = 4 << 20;
 const COPY_THREADS: usize = 8;
+/// Least staging memory: weights pass through it as well.
+const LEAST_STAGED: u64 = 16 << 20;
 /// Most bytes of a batch on their way at once.
 const MOST_STAGED: u64 = 512 << 20;
 
@@ -67,21 +70,23 @@ impl Arenas {
 
     /// Makes room for `bytes` written between two iterations, as far as the host has it.
     pub fn stage(&mut self, gpu: &Gpu, bytes: u64) -> Result<(), CudaError> {
-        let bytes = bytes.min(MOST_STAGED).min(HostLimits::of_process().pinnable().unwrap_or(u64::MAX) / 4);
+        let most = MOST_STAGED.min(HostLimits::of_process().pinnable().unwrap_or(u64::MAX) / 4);
+        let bytes = bytes.max(LEAST_STAGED).min(most);
         if bytes > self.staging.as_ref().map_or(0, PinnedArena::bytes) {
             gpu.streams.compute.synchronize()?;
             self.staging = None;
-            self.staging = Some(PinnedArena::new(&gpu.context, bytes)?);
+            // Without it batches are copied from pageable memory, which is slower and nothing else.
+            self.staging = PinnedArena::new(&gpu.context, bytes).ok();
             self.staged = 0;
         }
         Ok(())
     }
 
-    /// Queues a transfer of a schedule.
-    pub fn transfer(&self, gpu: &Gpu, direction: Direction, src: Rows, dst: Rows) -> Result<(), CudaError> {
+    /// Queues a transfer of a schedule on the stream that the schedule names.
+    pub fn transfer(&self, stream: &Stream, direction: Direction, src: Rows, dst: Rows) -> Result<(), CudaError> {
         match (&self.host, direction) {
-            (Some(host), Direction::Offload) => offload(&gpu.streams.offload, &self.device, src, host, dst),
-            (Some(host), Direction::Prefetch) => prefetch(&gpu.streams.prefetch, host, src, &self.device, dst),
+            (Some(host), Direction::Offload) => offload(stream, &self.device, src, host, dst),
+            (Some(host), Direction::Prefetch) => prefetch(stream, host, src, &self.device, dst),
             // Without a host arena a region of it can only be empty: `prepare` checked.
             (None, _) => Ok(()),
         }

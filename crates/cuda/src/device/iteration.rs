@@ -21,7 +21,6 @@ impl Prepared {
     pub fn issue(&self, command: usize, gpu: &Gpu, arenas: &Arenas, timing: bool) -> Result<(), CudaError> {
         let (lane, task) = &self.tasks[command];
         let times = self.times[command].as_ref().filter(|_| timing);
-        // Products and plans run where their handles do, whatever stream a schedule names: `prepare` has only one.
         let stream = stream(gpu, *lane);
         if let Some([start, _]) = times {
             stream.record(start)?;
@@ -29,7 +28,7 @@ impl Prepared {
         match task {
             Task::Nothing => {}
             Task::Launch(works) => works.iter().try_for_each(|work| work.run(gpu))?,
-            Task::Transfer { direction, src, dst } => arenas.transfer(gpu, *direction, *src, *dst)?,
+            Task::Transfer { direction, src, dst } => arenas.transfer(stream, *direction, *src, *dst)?,
             Task::Record(event) => stream.record(&self.events[*event])?,
             Task::Wait(event) => stream.wait(&self.events[*event])?,
         }

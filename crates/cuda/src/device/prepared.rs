@@ -170,12 +170,16 @@ impl Resolver<'_> {
         Ok(Task::Transfer { direction, src: source, dst: target })
     }
 
+    /// A launch's works. Kernels run on the compute stream, to which the libraries' handles are bound.
     fn launch(&self, command: usize, gpu: &mut Gpu, plans: &mut Plans) -> Result<Vec<Work>, DeviceError> {
         let Action::Launch { node, algo, reads, writes, workspace, .. } = &self.schedule.commands[command].action
         else {
             return Ok(Vec::new());
         };
         let refuse = |reason| self.refuse(command, reason);
+        if self.lane(command)? != Lane::Compute {
+            return Err(refuse("expected a kernel on the compute stream".to_string()));
+        }
         let graph = &self.program.graph;
         let unknown = || refuse(format!("expected a node of the program, found {node:?}"));
         let node = graph.nodes().get(node.index()).ok_or_else(unknown)?;
