@@ -16,13 +16,13 @@ pub fn run(report: &mut Report) -> Outcome {
 
 fn kept(report: &mut Report) -> Outcome {
     let context = Context::open(0)?;
-    let free = || context.memory().map(|(free, _)| free);
+    let free = || context.memory().map(|(free, _)| free as i64);
     let image = [3, 64, 64];
-    for policy in ["none", "all"] {
+    for (index, policy) in ["none", "all"].into_iter().enumerate() {
         let run = Run { policy, ..Run::small(64, image) };
         let before = free()?;
         let device = cuda()?;
-        let opened = before.saturating_sub(free()?);
+        let opened = before - free()?;
         let first = device.description().context_bytes;
         let mut trainer = run.trainer(&network(image, body), Box::new(device))?;
         let (planned, prepared) = (trainer.peak_bytes(Space::Device), free()?);
@@ -31,18 +31,19 @@ fn kept(report: &mut Report) -> Outcome {
         run.steps(&mut trainer, 4)?;
         let (five, later) = (free()?, trainer.measured_peak());
         // All that free memory lost is the arena and what is stated as context.
-        let stated = trainer.description().context_bytes - first;
+        let stated = (trainer.description().context_bytes - first) as i64;
         let lost = before - five - opened;
         let facts = json!({
             "planned": planned, "measured": measured, "later": later, "lost": lost, "stated_context": stated,
-            "opened": opened, "first_step": prepared as i64 - one as i64, "more_steps": one as i64 - five as i64,
+            "opened": opened, "first_step": prepared - one, "more_steps": one - five,
             "context_bytes": trainer.description().context_bytes,
         });
-        let passed = measured == Some(planned) && later == measured && one == five && lost == planned + stated;
+        let passed = measured == Some(planned) && later == measured && one == five && lost == planned as i64 + stated;
         report.case(&format!("memory of {policy}"), passed, facts);
         drop(trainer);
-        let left = before as i64 - free()? as i64;
-        report.case("memory given back", left <= 64 << 20, json!({"bytes_still_taken": left}));
+        // The libraries keep what they loaded the first time.
+        let left = before - free()?;
+        report.case("memory given back", index == 0 || left <= 16 << 20, json!({"bytes_still_taken": left}));
     }
     Ok(())
 }

@@ -16,7 +16,11 @@ use vdnn_train::Network;
 
 const STEPS: u64 = 3;
 
+/// Pushes a network's layers and returns its logits.
 type Body = fn(&mut Net, ValueId) -> Result<ValueId, LayerError>;
+
+/// Name, network, image, batch size, optimizer if not SGD.
+type Case = (&'static str, Body, [u64; 3], u64, Option<Optimizer>);
 
 /// Builds a network by its body, which ends in logits.
 pub fn network(image: [u64; 3], body: Body) -> impl Network {
@@ -32,7 +36,7 @@ pub fn network(image: [u64; 3], body: Body) -> impl Network {
 
 pub fn run(report: &mut Report) -> Outcome {
     let adam = Optimizer::Adam(Adam { beta1: 0.9, beta2: 0.999, eps: 1e-4, weight_decay: 1e-4, decoupled: true });
-    let cases: [(&str, Body, [u64; 3], u64, Option<Optimizer>); 6] = [
+    let cases: [Case; 6] = [
         ("vgg", vgg, [3, 32, 32], 8, None),
         ("vgg with adam", vgg, [3, 32, 32], 8, Some(adam)),
         ("residual", residual, [3, 32, 32], 16, None),
