@@ -1,7 +1,8 @@
 //! Making a choice of offloads fit a budget: first the windows that hide the copies, then shorter ones where bytes lack.
 //!
-//! A policy's *floor* is the peak with every window as short as the rules allow. At or above it there is a plan; below it
-//! there is none, and the floor is what the refusal states.
+//! A policy's *floor* is the peak with every window as short as the rules allow (or as long as hides the copies, in the
+//! rare case that addresses then happen to pack better). At or above it there is a plan; below it there is none, and the
+//! floor is what the refusal states.
 
 use crate::compile::place;
 use crate::stretch::Intervals;
@@ -41,13 +42,13 @@ pub fn fit_to_budget(
     let relaxed = windows(problem, plan, gaps, Slack::Relaxed);
     let Some(budget) = problem.budgets.device else { return Ok(try_windows(&relaxed)) };
     let tight = windows(problem, plan, gaps, Slack::Tight);
-    let least = try_windows(&tight);
-    if least.peak > budget {
-        return Err(infeasible(problem, policy, budget, &least, &liveness));
-    }
-    let first = try_windows(&relaxed);
+    let (first, least) = (try_windows(&relaxed), try_windows(&tight));
     if first.peak <= budget {
         return Ok(first);
+    }
+    if least.peak > budget {
+        let floor = if first.peak < least.peak { &first } else { &least };
+        return Err(infeasible(problem, policy, budget, floor, &liveness));
     }
     let mut room = budget.saturating_sub(problem.homes.extent());
     let mut excess = 0;

@@ -18,7 +18,8 @@ pub enum Residency {
     /// They stay.
     Keep,
     /// They are copied down when the gap begins. The device bytes are held until step `release` begins and taken again
-    /// when step `fetch` begins, which starts the copy up.
+    /// when step `fetch` begins, which starts the copy up. Only bytes that are there can be copied: a storage that branches
+    /// fill one after the other may not leave before it is full.
     Offload {
         /// Where to.
         tier: Tier,

@@ -6,7 +6,8 @@
 //!  3 conv(p)                                        6 all, greedy algorithms      else all(m)
 //! ```
 //! The greedy walk starts each kernel at its fastest algorithm and steps down to the next smaller workspace while the step
-//! does not fit.
+//! does not fit. The floor is the least of passes 1 to 4: in networks so small that moving costs more memory than keeping,
+//! a later pass may fit where the first does not.
 
 use super::{Algorithms, All, Conv, MemoryPolicy, None, all, conv};
 use crate::fit::with_windows;
@@ -29,15 +30,27 @@ impl MemoryPolicy for Dynamic {
     }
 
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-        let untrainable = |refusal| Infeasible { policy: self.name().to_string(), ..refusal };
-        let last_resort = All { algorithms: Algorithms::MemoryOptimal }.plan(problem).map_err(untrainable)?;
+        let last_resort = All { algorithms: Algorithms::MemoryOptimal }.plan(problem);
         let algorithms = Algorithms::PerformanceOptimal;
         let fixed: [&dyn MemoryPolicy; 3] = [&None { algorithms }, &Conv { algorithms }, &All { algorithms }];
-        if let Some(plan) = fixed.iter().find_map(|policy| policy.plan(problem).ok()) {
-            return Ok(plan);
+        let mut refusals = Vec::new();
+        for policy in fixed {
+            match policy.plan(problem) {
+                Ok(plan) => return Ok(plan),
+                Err(refusal) => refusals.push(refusal),
+            }
         }
-        let greedy = [conv::gaps(problem), all::gaps(problem)];
-        Ok(greedy.iter().find_map(|gaps| greedy_plan(problem, gaps)).unwrap_or(last_resort))
+        match last_resort {
+            Ok(plan) => {
+                let greedy = [conv::gaps(problem), all::gaps(problem)];
+                Ok(greedy.iter().find_map(|gaps| greedy_plan(problem, gaps)).unwrap_or(plan))
+            }
+            Err(refusal) => {
+                let least = |a: Infeasible, b: Infeasible| if b.floor < a.floor { b } else { a };
+                let least = refusals.into_iter().fold(refusal, least);
+                Err(Infeasible { policy: self.name().to_string(), ..least })
+            }
+        }
     }
 }
 
