@@ -1,8 +1,12 @@
 //! Tests of planning and compiling as a whole: random networks under random plans on an adversarial device, mutants, deep
 //! networks, windows and floors by hand, golden schedules, the paper's figures.
 
+mod cases;
+mod depth;
 mod iteration;
+mod mutants;
 mod network;
 mod plan;
 mod random;
 mod random_graphs;
+mod windows;
