@@ -81,6 +81,10 @@ impl Agenda {
         for (i, workspace) in intervals.workspaces.iter().enumerate() {
             agenda[workspace.step.index()].workspace = Some(i);
         }
+        // One stream brings bytes back: what is needed first must not queue behind what is needed later.
+        for step in &mut agenda {
+            step.fetches.sort_by_key(|&i| (intervals.copies[i].gap.to.step, i));
+        }
         agenda
     }
 }

@@ -23,6 +23,6 @@ pub use error::TrainError;
 pub use learning_rate::{Decay, LearningRate};
 pub use mean::WeightedMean;
 pub use plan::{Planned, Settings};
-pub use program::{Network, Optimization};
+pub use program::{BuildError, Network, Optimization};
 pub use trainer::{Evaluation, EvaluationSum, Feed, LoadedBatch, Recipe, StepResult, Trainer};
 pub use weights::weights_sha256;

@@ -6,20 +6,23 @@ use vdnn_graph::op::Sgd;
 use vdnn_graph::{InPlace, Program};
 use vdnn_layers::{Mode, Net};
 
-/// Something that builds a network for a batch size and a mode. Closures do.
+/// What a model may say when it cannot be built.
+pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Something that builds a network for a batch size and a mode. Functions and closures do.
 pub trait Network {
     /// Builds the network, with its loss.
     ///
     /// # Errors
     /// Whatever the model's own error says.
-    fn build(&self, batch_size: u64, mode: Mode) -> Result<Net, Box<dyn std::error::Error + Send + Sync>>;
+    fn build(&self, batch_size: u64, mode: Mode) -> Result<Net, BuildError>;
 }
 
 impl<F> Network for F
 where
-    F: Fn(u64, Mode) -> Result<Net, Box<dyn std::error::Error + Send + Sync>>,
+    F: Fn(u64, Mode) -> Result<Net, BuildError>,
 {
-    fn build(&self, batch_size: u64, mode: Mode) -> Result<Net, Box<dyn std::error::Error + Send + Sync>> {
+    fn build(&self, batch_size: u64, mode: Mode) -> Result<Net, BuildError> {
         self(batch_size, mode)
     }
 }

@@ -7,7 +7,7 @@ use vdnn_graph::op::Sgd;
 use vdnn_layers::Mode;
 use vdnn_memory::{Budgets, HomeLayout, Options, Prefetch, Sync, policies};
 use vdnn_models::Options as ModelOptions;
-use vdnn_schedule::Space;
+use vdnn_schedule::{Action, Cause, Command, Direction, Space};
 use vdnn_sim::Machine;
 use vdnn_train::{Optimization, Settings, plan, program};
 
@@ -68,5 +68,27 @@ fn small_networks_under_all_options() {
 fn the_papers_networks() {
     for model in ["alexnet", "googlenet", "vgg16", "resnet50", "densenet121", "vgg-116"] {
         plan_all(model, 16, Options { memory_optimal_workspace: 0, ..Options::default() });
+    }
+}
+
+/// One stream brings bytes back, so a copy that queued behind one needed later would stall the kernels.
+#[test]
+fn bytes_come_back_in_the_order_of_need() {
+    let machine = Machine::named("titan-x").unwrap();
+    let program = Arc::new(training_program("vgg16", 128));
+    let kernels = machine.kernel_table(&program).unwrap();
+    let homes = HomeLayout::for_graphs(&[&program.graph], 256);
+    for name in ["conv", "all", "conv-m", "all-m"] {
+        let settings = Settings::new(policies::find(name).unwrap(), machine.links());
+        let planned = plan::plan(Arc::clone(&program), kernels.clone(), &homes, &settings).unwrap();
+        let needs: Vec<u32> = planned.schedule.commands.iter().filter_map(need_of_prefetch).collect();
+        assert!(needs.len() > 5 && needs.is_sorted(), "{name}: {needs:?}");
+    }
+}
+
+fn need_of_prefetch(command: &Command) -> Option<u32> {
+    match (&command.action, command.because) {
+        (Action::Transfer { direction: Direction::Prefetch, .. }, Cause::For(step)) => Some(step.0),
+        _ => None,
     }
 }
