@@ -24,7 +24,6 @@ pub fn run(bench: &mut Bench) -> Result<(), CudaError> {
     // 100 samples of 7777 bytes out of a concatenation of 50_000-byte samples, packed on the host.
     let slice = Rows { offset: 4096, rows: 100, row_bytes: 7777, stride: 50_000 };
     round_trip(bench, &device, &host, "rows to packed", slice, Rows { offset: 32, stride: 7777, ..slice })?;
-    round_trip(bench, &device, &host, "rows to one piece", slice, Rows::contiguous(32, 777_700))?;
     round_trip(bench, &device, &host, "rows to rows", slice, Rows { offset: 1, stride: 9000, ..slice })?;
     on_device(bench, &device)?;
     limits(bench, &device, &host);

@@ -9,7 +9,7 @@ use vdnn_cuda::memory::DeviceArena;
 use crate::{Bench, download, numbers, relative_error, upload};
 
 /// Bytes kept for each of A, B and C.
-const SLOT: u64 = 64 << 20;
+const SLOT: u64 = 192 << 20;
 
 pub fn run(bench: &mut Bench) -> Result<(), CudaError> {
     let free = bench.free();

@@ -35,6 +35,22 @@ pub struct ModelArgs {
     pub seed: Option<u64>,
 }
 
+impl ModelArgs {
+    /// A network with everything else as by default.
+    pub fn of(model: &str) -> Self {
+        ModelArgs {
+            model: model.to_string(),
+            batch_size: 64,
+            image_size: None,
+            classes: None,
+            dtype: Dtype::F32,
+            dropout: None,
+            smoothing: 0.0,
+            seed: None,
+        }
+    }
+}
+
 /// How numbers are stored and multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Dtype {
@@ -175,7 +191,9 @@ fn prefetch(text: &str) -> Result<Prefetch, String> {
     match text.split_once(':') {
         None if text == "paper" => Ok(Prefetch::Paper),
         None if text == "cost" => Ok(Prefetch::Cost),
-        Some(("lookahead", n)) => n.parse().map(Prefetch::Lookahead).map_err(|_| format!("expected lookahead:NUMBER, found {text}")),
+        Some(("lookahead", n)) => {
+            n.parse().map(Prefetch::Lookahead).map_err(|_| format!("expected lookahead:NUMBER, found {text}"))
+        }
         _ => Err(format!("expected paper, lookahead:N or cost, found {text}")),
     }
 }

@@ -25,7 +25,11 @@ pub fn run() -> Report {
             text.push_str(&format!("        {}\n", check.advice));
         }
     }
-    text.push_str(if ok { "\nCUDA can be used.\n" } else { "\nCUDA cannot be used here; `--device cpu` always can.\n" });
+    text.push_str(if ok {
+        "\nCUDA can be used.\n"
+    } else {
+        "\nCUDA cannot be used here; `--device cpu` always can.\n"
+    });
     let checks: Vec<_> = checks
         .iter()
         .map(|c| {

@@ -27,8 +27,10 @@ pub fn models() -> Report {
 
 /// The memory policies.
 pub fn policies() -> Report {
-    let document: Vec<_> =
-        policies::REGISTRY.iter().map(|entry| json!({ "name": entry.name, "description": entry.description })).collect();
+    let document: Vec<_> = policies::REGISTRY
+        .iter()
+        .map(|entry| json!({ "name": entry.name, "description": entry.description }))
+        .collect();
     let rows = policies::REGISTRY.iter().map(|entry| (entry.name.to_string(), entry.description.to_string()));
     Report::new(json!(document), table(rows))
 }

@@ -8,6 +8,7 @@ mod doctor;
 mod eval;
 mod lists;
 mod plan;
+mod profile;
 mod progress;
 mod resolve;
 mod train;
@@ -37,6 +38,8 @@ enum Command {
     Eval(Box<eval::EvalArgs>),
     /// Compile and explain a schedule without running it.
     Plan(Box<plan::PlanCommand>),
+    /// Measure kernels (time and workspace of each algorithm) and links on a GPU, and write a profile.
+    Profile(Box<profile::ProfileArgs>),
     /// What of driver, CUDA, cuDNN, NVRTC and cuBLAS was found where, and what to do.
     Doctor,
     /// List the networks.
@@ -55,6 +58,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Train(args) => train::run(args, cli.json),
         Command::Eval(args) => eval::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Doctor => Ok(doctor::run()),
         Command::Models => Ok(lists::models()),
         Command::Policies => Ok(lists::policies()),

@@ -161,7 +161,13 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
         ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),
         ("prefetched per step", bytes(schedule.transfer_bytes(Direction::Prefetch))),
-        ("predicted step", format!("{:.3} ms, {slowdown:+.1} % over the fastest kernels' {:.3} ms", explained.predicted_ms, explained.oracle_ms)),
+        (
+            "predicted step",
+            format!(
+                "{:.3} ms, {slowdown:+.1} % over the fastest kernels' {:.3} ms",
+                explained.predicted_ms, explained.oracle_ms
+            ),
+        ),
     ];
     for (name, value) in rows {
         text.push_str(&format!("{name:22}{value}\n"));

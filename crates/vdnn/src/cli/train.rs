@@ -256,7 +256,8 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
     let schedule = Arc::clone(&trainer.planned().schedule);
     let sha256 = trainer.weights_sha256()?;
     let steps: Vec<Value> = log.steps.iter().map(|&(step, loss)| json!({ "step": step, "loss": loss })).collect();
-    let (offload, prefetch) = (schedule.transfer_bytes(Direction::Offload), schedule.transfer_bytes(Direction::Prefetch));
+    let (offload, prefetch) =
+        (schedule.transfer_bytes(Direction::Offload), schedule.transfer_bytes(Direction::Prefetch));
     let document = json!({
         "device": description.name,
         "device_details": description.details,

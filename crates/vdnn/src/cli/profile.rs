@@ -1,0 +1,96 @@
+//! `vdnn profile`: every distinct kernel of some training iterations, measured on a GPU, into a file that planning reads.
+
+use super::Report;
+use super::args::{Dtype, ModelArgs};
+use super::resolve;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use vdnn::device::DeviceName;
+use vdnn_cuda::CudaDevice;
+use vdnn_cuda::profile::{ProfileOptions, Profiled, profile};
+use vdnn_graph::Graph;
+use vdnn_layers::Mode;
+use vdnn_schedule::Profile;
+use vdnn_train::{Optimization, program};
+
+/// Options of `vdnn profile`.
+#[derive(Args)]
+pub struct ProfileArgs {
+    /// Networks, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "vgg16")]
+    models: Vec<String>,
+    /// Batch sizes, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "64")]
+    batch_sizes: Vec<u64>,
+    /// Arithmetic, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "f32")]
+    dtypes: Vec<Dtype>,
+    /// The GPU.
+    #[arg(long, default_value = "cuda")]
+    device: DeviceName,
+    /// Start no further kernel after this many seconds; run again to go on.
+    #[arg(long, default_value_t = 600.0)]
+    seconds: f64,
+    /// Also kernels whose results vary between runs.
+    #[arg(long)]
+    nondeterministic: bool,
+    /// The profile file. What it already holds is not measured again.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+/// Measures and reports.
+pub fn run(args: &ProfileArgs) -> Result<Report> {
+    let DeviceName::Cuda(ordinal) = args.device else {
+        bail!("a profile is of a GPU: expected --device cuda, found cpu")
+    };
+    let known = read_known(args)?;
+    let graphs = graphs(args)?;
+    let mut device = CudaDevice::open(ordinal)?;
+    let options = ProfileOptions { deterministic: !args.nondeterministic, seconds: args.seconds };
+    let references: Vec<&Graph> = graphs.iter().collect();
+    let Profiled { profile, missing } = profile(&mut device, &references, options, known)?;
+    std::fs::write(&args.out, profile.to_json())
+        .with_context(|| format!("cannot write the profile {}", args.out.display()))?;
+    let document = json!({
+        "device": profile.device, "made": profile.made, "kernels": profile.kernels.len(), "missing": missing,
+        "d2h": profile.d2h, "h2d": profile.h2d, "duplex_each": profile.duplex_each,
+    });
+    let text = format!(
+        "{}: {} kernels measured, {missing} to go; d2h {:.1} GB/s, h2d {:.1} GB/s, both at once {:.1} GB/s each\nwritten to {}",
+        profile.device,
+        profile.kernels.len(),
+        profile.d2h / 1e9,
+        profile.h2d / 1e9,
+        profile.duplex_each / 1e9,
+        args.out.display()
+    );
+    Ok(Report::new(document, text))
+}
+
+fn read_known(args: &ProfileArgs) -> Result<Option<Profile>> {
+    if !args.out.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&args.out).with_context(|| format!("cannot read {}", args.out.display()))?;
+    let known = Profile::parse(&text).with_context(|| format!("in the profile {}", args.out.display()))?;
+    Ok(Some(known))
+}
+
+/// The training iterations asked for: SGD with momentum, each network's own image size.
+fn graphs(args: &ProfileArgs) -> Result<Vec<Graph>> {
+    let mut graphs = Vec::new();
+    for model in &args.models {
+        for &batch_size in &args.batch_sizes {
+            for &dtype in &args.dtypes {
+                let model = ModelArgs { batch_size, dtype, ..ModelArgs::of(model) };
+                let build = resolve::network(&model, None, None, None, 0)?;
+                let net = program::network(&build, batch_size, Mode::Train)?;
+                graphs.push(program::training(net, &Optimization::sgd(0.9, 5e-4))?.graph);
+            }
+        }
+    }
+    Ok(graphs)
+}
