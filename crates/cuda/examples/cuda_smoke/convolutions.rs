@@ -92,8 +92,6 @@ struct Case {
     expected: Vec<(usize, f64)>,
     /// Length of the result in memory, with the gaps between samples.
     result_length: usize,
-    /// Terms in each element of the result.
-    sum_length: f64,
     at: Addresses,
 }
 
@@ -118,8 +116,7 @@ impl Case {
         let at = Addresses { x: slot(0), w: slot(1), y: slot(2), workspace, workspace_bytes: WORKSPACE };
         let result_length = lengths[written(p.direction)] as usize;
         let expected = expected(p, &operands)?;
-        let sum_length = p.operations() / 2.0 / result_length as f64;
-        Ok(Self { problem: *p, operands, expected, result_length, sum_length, at })
+        Ok(Self { problem: *p, operands, expected, result_length, at })
     }
 
     fn run(
