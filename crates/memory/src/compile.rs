@@ -3,7 +3,8 @@
 use crate::emit::emit;
 use crate::placement::{Item, Placed, place as place_items};
 use crate::stretch::{Intervals, Stretch};
-use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem};
+use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem, Residency};
+use std::collections::BTreeSet;
 use vdnn_graph::Role;
 use vdnn_schedule::Schedule;
 use vdnn_tensor::Bytes;
@@ -36,6 +37,7 @@ pub fn compile_with_policy(
 pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
     check_plan(problem, plan)?;
     let liveness = Liveness::analyse(problem.program, &plan.order);
+    check_gaps(problem, plan, &liveness)?;
     let intervals = Intervals::of(problem, plan, &liveness)?;
     let addresses = place(problem, plan, &intervals);
     check_device_budget(problem, policy, &intervals, &addresses)?;
@@ -72,6 +74,31 @@ fn check_plan(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<(), PlanError>
     }
     match plan.variants.iter().find(|(_, variant)| variant.0 != 0) {
         Some((&node, variant)) => illegal(format!("{} has no variant {}", graph.node(node).name, variant.0)),
+        None => Ok(()),
+    }
+}
+
+/// What is not kept must be a gap, and the network-wide allocation keeps everything.
+fn check_gaps(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> Result<(), PlanError> {
+    let graph = &problem.program.graph;
+    let mut left: BTreeSet<_> =
+        plan.gaps.iter().filter(|(_, residency)| **residency != Residency::Keep).map(|(&key, _)| key).collect();
+    if let (Allocation::NetworkWide, Some(&(root, _))) = (plan.allocation, left.first()) {
+        let name = &graph.value(root).name;
+        let reason = format!("the network-wide allocation keeps everything, but {name} is to leave in a gap");
+        return Err(PlanError::IllegalPlan { reason });
+    }
+    for &root in liveness.roots() {
+        for gap in liveness.gaps(root) {
+            left.remove(&(root, plan.order[gap.to.step.index()]));
+        }
+    }
+    match left.first() {
+        Some(&(root, u)) => {
+            let (value, node) = (&graph.value(root).name, &graph.node(u.node).name);
+            let reason = format!("{value} has no gap that ends with run {} of {node}", u.run);
+            Err(PlanError::IllegalPlan { reason })
+        }
         None => Ok(()),
     }
 }

@@ -3,6 +3,9 @@
 
 mod cases;
 mod depth;
+mod figures;
+mod floors;
+mod golden;
 mod iteration;
 mod mutants;
 mod network;

@@ -1,0 +1,188 @@
+//! Budgets are kept to the byte, refusals say what is needed, and plans that break a rule are refused by name.
+
+use crate::iteration::{Iteration, options, sgd};
+use vdnn_autograd::UpdateAt;
+use vdnn_graph::{NodeId, Role, Step, ValueId};
+use vdnn_memory::{
+    Allocation, Budgets, Infeasible, Liveness, MemoryPlan, Options, Placement, PlanError, Prefetch, Problem, Residency,
+    Sync, Tier, VariantId, compile, compile_with_policy, policies,
+};
+use vdnn_models::{Options as ModelOptions, build};
+use vdnn_schedule::{BufferKind, Direction, Space};
+
+fn network(model: &str) -> Iteration {
+    let (image_size, channels) = if model == "googlenet" { (64, 3) } else { (28, 1) };
+    let net = build(
+        model,
+        &ModelOptions {
+            batch_size: 4,
+            image_size: Some(image_size),
+            channels: Some(channels),
+            classes: Some(10),
+            ..ModelOptions::default()
+        },
+    );
+    Iteration::training(net.unwrap(), sgd(0.9), UpdateAt::Layer)
+}
+
+fn all_options() -> Vec<Options> {
+    let plain = options();
+    vec![
+        plain,
+        Options { sync: Sync::PerLayer, prefetch: Prefetch::Paper, ..plain },
+        Options { prefetch: Prefetch::Lookahead(2), ..plain },
+        Options { placement: Placement::FirstFit, ..plain },
+        Options { placement: Placement::SizeClass, ..plain },
+        Options { min_offload: 20_000, memory_optimal_workspace: 1 << 20, ..plain },
+    ]
+}
+
+fn refusal(problem: &Problem<'_>, policy: &str) -> Infeasible {
+    policies::find(policy).unwrap().plan(problem).unwrap_err()
+}
+
+#[test]
+fn every_policy_plans_at_its_floor_and_not_one_byte_below() {
+    for model in ["vgg-small", "resnet-small", "resnet-cifar-8", "googlenet"] {
+        let iteration = network(model);
+        for options in all_options() {
+            for entry in policies::REGISTRY {
+                let name = format!("{model} {} {options:?}", entry.name);
+                let floor = refusal(&iteration.problem(options, Some(0)), entry.name).floor;
+                let policy = policies::find(entry.name).unwrap();
+                for budget in [floor, floor + 1, floor + floor / 7] {
+                    let problem = iteration.problem(options, Some(budget));
+                    let (schedule, plan) = compile_with_policy(&problem, policy.as_ref())
+                        .unwrap_or_else(|error| panic!("{name}: {error}"));
+                    assert!(schedule.peak_bytes(Space::Device) <= budget, "{name}");
+                    assert_eq!(vdnn_check::check(&schedule, &iteration.program), vec![], "{name}");
+                    assert_eq!(policy.plan(&problem).unwrap(), plan, "{name}: not a pure function");
+                }
+                let below = refusal(&iteration.problem(options, Some(floor - 1)), entry.name);
+                assert_eq!((below.floor, below.budget), (floor, floor - 1), "{name}");
+                assert_eq!(below.policy, entry.name);
+                assert!(iteration.program.graph.nodes().iter().any(|node| node.name == below.step), "{name}");
+                let sizes: Vec<u64> = below.largest.iter().map(|buffer| buffer.bytes).collect();
+                assert!(!sizes.is_empty() && sizes.is_sorted_by(|a, b| a >= b), "{name}: {sizes:?}");
+                assert!(iteration.problem(options, None).floor_bound() <= floor, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_refusal_reads_as_advice() {
+    let text = refusal(&network("vgg-small").problem(options(), Some(1000)), "all").to_string();
+    for part in [
+        "policy all needs at least",
+        "bytes) of device memory",
+        "the budget is",
+        "the peak is at",
+        "try a larger budget",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+/// Homes, then everything but gradients for the whole iteration, then gradient slots of the largest size, then one
+/// workspace of the largest size, counted here from the program alone.
+#[test]
+fn the_baseline_is_accounted_for() {
+    // In a chain two gradients live at once, dY and dX; a residual block holds one more for its other branch.
+    for (model, expected_slots) in [("vgg-small", 2), ("resnet-small", 3)] {
+        let iteration = network(model);
+        let (program, options) = (&iteration.program, options());
+        let policy = policies::find("baseline").unwrap();
+        let (schedule, plan) = compile_with_policy(&iteration.problem(options, None), policy.as_ref()).unwrap();
+        assert_eq!(plan.allocation, Allocation::NetworkWide);
+        let liveness = Liveness::analyse(program, &plan.order);
+        let role = |id: ValueId| program.graph.value(id).role;
+        let mut extent = iteration.homes.extent();
+        let mut gradients = Vec::new();
+        for &root in liveness.roots() {
+            if role(root) == Role::Gradient {
+                gradients.push(root);
+            } else {
+                extent = extent.next_multiple_of(options.alignment) + program.aliases.storage_bytes(root);
+            }
+        }
+        let span = |root: ValueId| {
+            let accesses = liveness.accesses(root);
+            accesses[0].step.0..=accesses[accesses.len() - 1].step.0
+        };
+        let at_once = |step: u32| gradients.iter().filter(|&&root| span(root).contains(&step)).count() as u64;
+        let slots = (0..plan.order.len() as u32).map(at_once).max().unwrap();
+        let largest = gradients.iter().map(|&root| program.aliases.storage_bytes(root)).max().unwrap();
+        let stride = largest.next_multiple_of(options.alignment);
+        extent = extent.next_multiple_of(options.alignment) + (slots - 1) * stride + largest;
+        let workspace = schedule.buffers.iter().filter(|buffer| buffer.kind == BufferKind::Workspace);
+        if let Some(bytes) = workspace.map(|buffer| buffer.bytes).max() {
+            extent = extent.next_multiple_of(options.alignment) + bytes;
+        }
+        assert_eq!(schedule.peak_bytes(Space::Device), extent, "{model}: {slots} slots");
+        assert_eq!(slots, expected_slots, "{model}");
+    }
+}
+
+#[test]
+fn the_host_budget_is_kept_or_refused() {
+    let iteration = network("vgg-small");
+    let policy = policies::find("all").unwrap();
+    let problem = iteration.problem(options(), None);
+    let (schedule, plan) = compile_with_policy(&problem, policy.as_ref()).unwrap();
+    let needed = schedule.peak_bytes(Space::Host);
+    assert!(needed > 0 && needed <= schedule.transfer_bytes(Direction::Offload) + 256 * 64);
+    let with_host = |host| Problem { budgets: Budgets { device: None, host: Some(host) }, ..problem };
+    assert_eq!(compile(&with_host(needed), &plan, "all").unwrap().peak_bytes(Space::Host), needed);
+    match compile(&with_host(needed - 1), &plan, "all") {
+        Err(error @ PlanError::HostBudget { .. }) => {
+            let text = error.to_string();
+            assert!(text.contains("host budget") && text.contains(&needed.to_string()), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A plan, and a word of the reason it is refused for.
+fn refused(iteration: &Iteration, plan: &MemoryPlan, reason: &str) {
+    match iteration.compile(options(), plan) {
+        Err(PlanError::IllegalPlan { reason: found }) => assert!(found.contains(reason), "{found}"),
+        Ok(_) => panic!("accepted; expected: {reason}"),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn plans_that_break_a_rule_are_refused() {
+    let iteration = network("vgg-small");
+    let program = &iteration.program;
+    let kept = MemoryPlan::keep_all(program);
+    let gap = policies::feature_gaps(&iteration.problem(options(), None))[0].gap;
+    let key = (gap.root, kept.order[gap.to.step.index()]);
+    let with = |residency| MemoryPlan { gaps: [(key, residency)].into(), ..kept.clone() };
+    let window = |release, fetch| Residency::Offload { tier: Tier::Host, release: Step(release), fetch: Step(fetch) };
+    let (from, to) = (gap.from.step.0, gap.to.step.0);
+    assert!(iteration.compile(options(), &with(window(from + 1, to))).is_ok());
+    refused(&iteration, &with(window(from, to)), "expected from < release <= fetch <= to");
+    refused(&iteration, &with(window(from + 2, from + 1)), "expected from < release <= fetch <= to");
+    refused(&iteration, &with(window(from + 1, to + 1)), "expected from < release <= fetch <= to");
+    refused(&iteration, &with(Residency::Drop), "the next use reads it");
+    let disk = Residency::Offload { tier: Tier::Disk, release: Step(from + 1), fetch: Step(to) };
+    refused(&iteration, &with(disk), "disk");
+    refused(&iteration, &MemoryPlan { order: kept.order[1..].to_vec(), ..kept.clone() }, "never runs");
+    let mut order = kept.order.clone();
+    order[3].run = 1;
+    refused(&iteration, &MemoryPlan { order, ..kept.clone() }, "out of turn");
+    let far = [(NodeId(0), 99)].into();
+    refused(&iteration, &MemoryPlan { algos: far, ..kept.clone() }, "no algorithm number 99");
+    let variant = [(NodeId(0), VariantId(1))].into();
+    refused(&iteration, &MemoryPlan { variants: variant, ..kept.clone() }, "no variant 1");
+    let wide = MemoryPlan { allocation: Allocation::NetworkWide, ..with(window(from + 1, to)) };
+    refused(&iteration, &wide, "network-wide");
+    let unknown = [((gap.root, kept.order[0]), Residency::Keep)].into();
+    let nowhere = MemoryPlan { gaps: unknown, ..kept.clone() };
+    assert!(iteration.compile(options(), &nowhere).is_ok(), "keeping is what happens anyway");
+    let mut nowhere = nowhere;
+    nowhere.gaps.insert((gap.root, kept.order[0]), window(from + 1, to));
+    refused(&iteration, &nowhere, "no gap");
+}
