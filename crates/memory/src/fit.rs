@@ -54,7 +54,7 @@ pub fn fit_to_budget(
     let mut excess = 0;
     for _ in 0..ATTEMPTS {
         room = room.saturating_sub(excess);
-        let candidate = try_windows(&shorten(problem, plan, &liveness, &relaxed, &tight, room));
+        let candidate = try_windows(&lengthen(problem, plan, &liveness, &relaxed, &tight, room));
         if candidate.peak <= budget {
             return Ok(candidate);
         }
@@ -80,8 +80,11 @@ pub(crate) fn with_windows(plan: &MemoryPlan, chosen: &[Window]) -> MemoryPlan {
     plan
 }
 
-/// Takes the tight window instead of the relaxed one wherever a step holds more than `room` bytes, largest bytes first.
-fn shorten(
+/// Lengthens the tight windows towards the relaxed ones, step by step, as far as every step holds at most `room` bytes.
+///
+/// Releases go in order of issue, fetches in order of need. A fetch never moves ahead of one that is needed earlier, since
+/// the copies up run one after the other.
+fn lengthen(
     problem: &Problem<'_>,
     plan: &MemoryPlan,
     liveness: &Liveness,
@@ -89,35 +92,36 @@ fn shorten(
     tight: &[Window],
     room: Bytes,
 ) -> Vec<Window> {
-    let Ok(intervals) = Intervals::of(problem, &with_windows(plan, relaxed), liveness) else {
-        return tight.to_vec();
-    };
+    let mut chosen = tight.to_vec();
+    let Ok(intervals) = Intervals::of(problem, &with_windows(plan, tight), liveness) else { return chosen };
     let mut live = intervals.live_profile();
-    let mut chosen = relaxed.to_vec();
-    let bytes = |i: usize| problem.program.aliases.storage_bytes(relaxed[i].gap.root);
-    let mut order: Vec<usize> = (0..relaxed.len()).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(bytes(i)), i));
-    for i in order {
-        let over = |range: &std::ops::Range<u32>| range.clone().any(|step| live[step as usize] > room);
-        let before = tight[i].release.0..chosen[i].release.0;
-        let after = chosen[i].fetch.0..tight[i].fetch.0;
-        let (cut_release, cut_fetch) = (over(&before), over(&after));
-        if cut_release {
-            chosen[i].release = tight[i].release;
-            release_bytes(&mut live, before, bytes(i));
+    let bytes = |i: usize| problem.program.aliases.storage_bytes(tight[i].gap.root);
+    let mut take = |step: u32, bytes: Bytes| {
+        let fits = live[step as usize].saturating_add(bytes) <= room;
+        if fits {
+            live[step as usize] += bytes;
         }
-        if cut_fetch {
-            chosen[i].fetch = tight[i].fetch;
-            release_bytes(&mut live, after, bytes(i));
+        fits
+    };
+    // An empty window holds its bytes all the time: there is nothing to lengthen.
+    let mut order: Vec<usize> = (0..tight.len()).filter(|&i| !tight[i].is_empty()).collect();
+    order.sort_by_key(|&i| (tight[i].gap.from.step, tight[i].gap.root));
+    for &i in &order {
+        let latest = relaxed[i].release.min(tight[i].fetch);
+        while chosen[i].release < latest && take(chosen[i].release.0, bytes(i)) {
+            chosen[i].release.0 += 1;
         }
+    }
+    order.sort_by_key(|&i| (tight[i].gap.to.step, tight[i].gap.root));
+    let mut not_before = Step(0);
+    for &i in &order {
+        let earliest = relaxed[i].fetch.max(chosen[i].release).max(not_before);
+        while chosen[i].fetch > earliest && take(chosen[i].fetch.0 - 1, bytes(i)) {
+            chosen[i].fetch.0 -= 1;
+        }
+        not_before = chosen[i].fetch;
     }
     chosen
-}
-
-fn release_bytes(live: &mut [Bytes], range: std::ops::Range<u32>, bytes: Bytes) {
-    for step in range {
-        live[step as usize] -= bytes;
-    }
 }
 
 fn infeasible(problem: &Problem<'_>, policy: &str, budget: Bytes, least: &Fitted, liveness: &Liveness) -> Infeasible {
