@@ -32,6 +32,17 @@ fn chain(layers: usize) -> Program {
     Program::linearize(differentiate(net.into_graph(), &options).unwrap().graph, InPlace::Allowed).unwrap()
 }
 
+/// Plans and compiles between the floor and what is used without a limit.
+fn halfway<'a>(name: &str, peak: u64, with: &dyn Fn(u64) -> Problem<'a>) {
+    let started = Instant::now();
+    let policy = policies::find(name).unwrap();
+    let floor = policy.plan(&with(0)).unwrap_err().floor;
+    let budget = floor + (peak - floor) / 2;
+    let (schedule, _) = compile_with_policy(&with(budget), policy.as_ref()).unwrap();
+    assert!(schedule.peak_bytes(Space::Device) <= budget);
+    println!("{name} halfway from its floor: {:?}", started.elapsed());
+}
+
 #[test]
 fn ten_thousand_layers_under_every_policy() {
     let body = || {
@@ -60,14 +71,18 @@ fn ten_thousand_layers_under_every_policy() {
             let moves = schedule.transfer_bytes(Direction::Offload) > 0;
             assert_eq!(moves, matches!(name, "all" | "conv"));
             let peak = schedule.peak_bytes(Space::Device);
-            let refused = policy.plan(&Problem { budgets: Budgets { device: Some(0), host: None }, ..problem });
-            assert!(refused.unwrap_err().floor <= peak);
+            let with = |device| Problem { budgets: Budgets { device: Some(device), host: None }, ..problem };
+            let floor = policy.plan(&with(0)).unwrap_err().floor;
+            assert!(floor <= peak);
             drop((schedule, plan));
             println!(
                 "{name} {:?}: compiled in {compiled:?}, with check and floor {:?}",
                 options.sync,
                 started.elapsed()
             );
+            if matches!(name, "all" | "none") {
+                halfway(if name == "none" { "dyn" } else { name }, peak, &with);
+            }
         }
     };
     let started = Instant::now();
