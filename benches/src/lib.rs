@@ -10,6 +10,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use vdnn::graph::Precision;
+use vdnn::memory::Sync;
 use vdnn::prelude::*;
 
 /// What both programs can set.

@@ -34,23 +34,26 @@ pub use vdnn_sim as sim;
 pub use vdnn_tensor as tensor;
 pub use vdnn_train as train;
 
-/// What most programs need.
+/// What most programs need. `vdnn::memory::Sync` is not here, since it would hide the standard library's trait.
 pub mod prelude {
     pub use crate::device::{DeviceName, open_device};
     pub use vdnn_autograd::{Optimizer, UpdateAt};
+    pub use vdnn_datasets::registry::OpenOptions;
+    pub use vdnn_datasets::{LastBatch, Loader, LoaderOptions, Order, Sampler, registry as datasets};
     pub use vdnn_graph::op::{Adam, Sgd};
     pub use vdnn_graph::{Graph, Program, Step, Use, ValueId};
     pub use vdnn_layers::{Layer, Mode, Net, NetOptions};
     pub use vdnn_memory::policies;
     pub use vdnn_memory::{
         Budgets, HomeLayout, Infeasible, MemoryPlan, MemoryPolicy, Options as MemoryOptions, Placement, Prefetch,
-        Problem, Sync, fit_to_budget,
+        Problem, fit_to_budget,
     };
     pub use vdnn_models::Options as ModelOptions;
     pub use vdnn_schedule::{Direction, KernelTable, Schedule, Space};
     pub use vdnn_sim::{Links, Machine, simulate};
     pub use vdnn_tensor::{DType, HostTensor, format_bytes, parse_bytes};
     pub use vdnn_train::{
-        Checkpoint, Evaluation, Feed, LearningRate, Network, Optimization, Recipe, Settings, Trainer, plan, program,
+        BuildError, Checkpoint, Evaluation, EvaluationSum, Feed, LearningRate, Network, Optimization, Recipe, Settings,
+        Trainer, plan, program,
     };
 }

@@ -91,6 +91,8 @@ fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
 mod tests {
     use super::*;
 
+    const NONE: [usize; 0] = [];
+
     fn complaints(name: &str, rest: &str) -> Vec<usize> {
         let text = format!("[package]\nname = \"{name}\"\n{rest}");
         check(&[Source::new("crates/x/Cargo.toml", &text)]).iter().map(|complaint| complaint.line).collect()
@@ -98,8 +100,8 @@ mod tests {
 
     #[test]
     fn an_arrow_that_points_up_is_caught() {
-        assert_eq!(complaints("vdnn-check", "[dependencies]\nvdnn-schedule.workspace = true\n"), []);
-        assert_eq!(complaints("vdnn-check", "[dependencies]\nvdnn-tensor.workspace = true\n"), [], "below schedule");
+        assert_eq!(complaints("vdnn-check", "[dependencies]\nvdnn-schedule.workspace = true\n"), NONE);
+        assert_eq!(complaints("vdnn-check", "[dependencies]\nvdnn-tensor.workspace = true\n"), NONE, "below schedule");
         assert_eq!(complaints("vdnn-check", "[dependencies]\nserde = \"1\"\nvdnn-memory.workspace = true\n"), [5]);
         assert_eq!(complaints("vdnn-train", "[dependencies]\nvdnn-cuda = { path = \"../cuda\" }\n"), [4]);
         assert_eq!(complaints("vdnn-sim", "[target.'cfg(unix)'.dependencies]\nvdnn = \"0.1\"\n"), [4]);
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn tests_may_look_at_anything() {
-        assert_eq!(complaints("vdnn-check", "[dev-dependencies]\nvdnn-memory.workspace = true\n"), []);
+        assert_eq!(complaints("vdnn-check", "[dev-dependencies]\nvdnn-memory.workspace = true\n"), NONE);
     }
 
     #[test]

@@ -96,8 +96,8 @@ fn holds(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back().is_some_and(part);
         let after = line[at + word.len()..].chars().next().is_some_and(part);
-        let (starts, ends) = (word.starts_with(part), word.ends_with(part));
-        !(starts && before) && !(ends && after && word == "unsafe")
+        let inside = word.starts_with(part) && before || word == "unsafe" && after;
+        !inside
     })
 }
 

@@ -1,1 +1,0 @@
-//! Programs people run.
