@@ -46,6 +46,16 @@ pub enum TrainError {
         /// What there is.
         available: String,
     },
+    /// Algorithms asked for from a schedule of another network.
+    #[error(
+        "the algorithms are to come from a schedule of {found}, the network is {expected}; use a schedule of {expected}"
+    )]
+    OtherNetwork {
+        /// Name of the network.
+        expected: String,
+        /// Name of the schedule's network.
+        found: String,
+    },
     /// No schedule was compiled for a batch of this size.
     #[error(
         "no schedule was compiled for a batch of {found}; compiled are {compiled:?}. Shapes are static: name the size when the run is set up, or drop the batch"

@@ -45,7 +45,8 @@ pub struct Planned {
 ///
 /// # Errors
 /// [`TrainError::Plan`] when a budget cannot be kept, [`TrainError::Refused`] when the schedule does not pass its check,
-/// [`TrainError::UnknownAlgorithm`] when `algos_from` names what is not there.
+/// [`TrainError::OtherNetwork`] or [`TrainError::UnknownAlgorithm`] when `algos_from` is of another network or names what is
+/// not there.
 pub fn plan(
     program: Arc<Program>,
     kernels: KernelTable,
@@ -96,6 +97,10 @@ pub fn floor(
 
 /// Keeps, of each node's choices, the one that `schedule` uses. Nodes it does not have keep all.
 fn restrict(program: &Program, mut kernels: KernelTable, schedule: &Schedule) -> Result<KernelTable, TrainError> {
+    if schedule.name != program.graph.name {
+        let (expected, found) = (program.graph.name.clone(), schedule.name.clone());
+        return Err(TrainError::OtherNetwork { expected, found });
+    }
     let wanted = schedule.algorithms_by_node();
     for (node, choices) in program.graph.nodes().iter().zip(&mut kernels.choices) {
         let Some(&algorithm) = wanted.get(node.name.as_str()) else { continue };

@@ -6,5 +6,8 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::run(cli::Cli::parse())
+    match cli::Cli::try_parse() {
+        Ok(arguments) => cli::run(arguments),
+        Err(error) => cli::refuse_usage(&error),
+    }
 }

@@ -73,13 +73,13 @@ pub struct OptimizerArgs {
     #[arg(long, value_enum, default_value_t = Opt::Sgd)]
     pub opt: Opt,
     /// Momentum of SGD; 0 for none.
-    #[arg(long, default_value_t = 0.9)]
+    #[arg(long, value_parser = number, default_value_t = 0.9)]
     pub momentum: f64,
     /// Nesterov's form of momentum.
     #[arg(long)]
     pub nesterov: bool,
     /// Weight decay.
-    #[arg(long, default_value_t = 5e-4)]
+    #[arg(long, value_parser = number, default_value_t = 5e-4)]
     pub weight_decay: f64,
     /// When parameters are updated: right after their gradient, or all at the end.
     #[arg(long, value_enum, default_value_t = Update::Layer)]
@@ -177,6 +177,12 @@ pub struct DataArgs {
     /// Threads that prepare batches.
     #[arg(long, default_value_t = 1)]
     pub workers: usize,
+}
+
+/// A number that a run can go on with.
+pub fn number(text: &str) -> Result<f64, String> {
+    let found = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    found.ok_or_else(|| format!("expected a number of at least 0, found {text}"))
 }
 
 fn size(text: &str) -> Result<Bytes, String> {

@@ -80,6 +80,19 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
+/// Wrong usage, or a request for help: what clap says, and with `--json` also a document. Exit status 2, or 0 for help.
+pub fn refuse_usage(error: &clap::Error) -> ExitCode {
+    let as_json = std::env::args_os().any(|argument| argument == "--json");
+    if as_json && error.use_stderr() {
+        let text = error.render().to_string();
+        let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        print_line(&json!({ "error": sentence }).to_string());
+    }
+    // A reader that has gone away is no failure.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+}
+
 /// What a command has to say, in both forms.
 pub struct Report {
     /// The document of `--json`.

@@ -1,7 +1,7 @@
 //! `vdnn train`: epochs over a data set, with checkpoints.
 
 use super::Report;
-use super::args::{DataArgs, DeviceArgs, ModelArgs, OptimizerArgs, PlanArgs};
+use super::args::{DataArgs, DeviceArgs, ModelArgs, OptimizerArgs, PlanArgs, number};
 use super::progress::Progress;
 use super::resolve::{self, BuildError};
 use anyhow::{Context, Result, bail};
@@ -20,6 +20,9 @@ use vdnn_tensor::format_bytes;
 use vdnn_train::{
     Checkpoint, Decay, Evaluation, EvaluationSum, Feed, LearningRate, Recipe, RunState, Trainer, WeightedMean,
 };
+
+/// More kernel threads than any processor has cores for.
+const MAX_THREADS: usize = 1024;
 
 /// Options of `vdnn train`.
 #[derive(Args)]
@@ -41,19 +44,19 @@ pub struct TrainArgs {
     #[arg(long)]
     max_steps: Option<u64>,
     /// Learning rate after warm-up.
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, value_parser = number, default_value_t = 0.05)]
     lr: f64,
     /// How the learning rate falls.
     #[arg(long, value_enum, default_value_t = Sched::Cosine)]
     sched: Sched,
     /// Epochs of linear warm-up.
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, value_parser = number, default_value_t = 0.5)]
     warmup_epochs: f64,
     /// Epochs between drops of `--sched step`.
     #[arg(long, default_value_t = 30)]
     decay_epochs: u64,
     /// Factor of a drop of `--sched step`.
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, value_parser = number, default_value_t = 0.1)]
     decay_rate: f64,
     /// What becomes of a last batch that is not full.
     #[arg(long, value_enum, default_value_t = Last::Keep)]
@@ -92,7 +95,11 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
     let build = with_data_shape(&args.model, &splits, seed)?;
     let name = resolve::device(args.device.device, args.model.dtype)?;
     let device = open_device(name, args.device.threads)?;
-    let mut run = Run::new(&splits, args.model.batch_size, seed, args.data.workers)?;
+    let (samples, batch_size) = (splits.train.len(), args.model.batch_size);
+    if batch_size > samples as u64 {
+        bail!("--batch-size: expected at most the {samples} training images there are, found {batch_size}");
+    }
+    let mut run = Run::new(&splits, batch_size, seed, args.data.workers)?;
     run.last = if args.last_batch == Last::Keep { LastBatch::Keep } else { LastBatch::Drop };
     let recipe = recipe(args, &run, name, seed)?;
     let mut trainer = Trainer::new(&build, device, &recipe)?;
@@ -239,13 +246,13 @@ fn end_epoch(
 fn learning_rate(args: &TrainArgs, per_epoch: u64) -> LearningRate {
     let decay = match args.sched {
         Sched::Constant => Decay::Constant,
-        Sched::Step => Decay::Step { every: args.decay_epochs * per_epoch, factor: args.decay_rate },
+        Sched::Step => Decay::Step { every: args.decay_epochs.saturating_mul(per_epoch), factor: args.decay_rate },
         Sched::Cosine => Decay::Cosine { least: 0.0 },
     };
     LearningRate {
         base: args.lr,
-        warmup: (args.warmup_epochs.max(0.0) * per_epoch as f64) as u64,
-        total: args.epochs * per_epoch,
+        warmup: (args.warmup_epochs * per_epoch as f64) as u64,
+        total: args.epochs.saturating_mul(per_epoch),
         decay,
     }
 }
@@ -296,7 +303,9 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
 /// Opens a device, the CPU with a number of threads.
 pub fn open_device(name: DeviceName, threads: Option<usize>) -> Result<Box<dyn Device>> {
     match (name, threads) {
-        (_, Some(0)) => bail!("--threads: expected at least 1, found 0"),
+        (_, Some(found)) if !(1..=MAX_THREADS).contains(&found) => {
+            bail!("--threads: expected 1 to {MAX_THREADS}, found {found}")
+        }
         (DeviceName::Cpu, Some(threads)) => Ok(Box::new(vdnn_runtime::CpuDevice::with_threads(threads)?)),
         _ => Ok(vdnn::device::open_device(name)?),
     }
