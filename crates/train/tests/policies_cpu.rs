@@ -101,7 +101,7 @@ fn feed_pixels(data: &Dataset, step: u64) -> (Vec<f32>, Vec<i32>) {
 }
 
 fn labels(data: &Dataset, range: std::ops::Range<usize>) -> Vec<i32> {
-    data.labels()[range].iter().map(|&label| i32::from(label)).collect()
+    data.labels()[range].to_vec()
 }
 
 fn run(setup: &Setup<'_>) -> Outcome {

@@ -75,14 +75,14 @@ fn gradient(dims: &[u64; 4], place: Place, values: &[f32], x: &Tensor, s: [&Tens
     run(&Op::BatchNormGrad(BatchNorm { eps: EPS }), &inputs, &[&dy, &dgamma, &dbeta].map(Tensor::operand));
     let count = (dims[0] * dims[2] * dims[3]) as f64;
     let (mut dx, mut sums) = (vec![0.0; values.len()], [vec![], vec![]]);
-    for c in 0..dims[1] as usize {
+    for (c, &scale) in gamma.iter().enumerate() {
         let inverse = 1.0 / (r.variance[c] + EPS).sqrt();
         let normalised = |i: usize| (f64::from(values[i]) - r.mean[c]) * inverse;
         let sum: f64 = channel(dims, c).map(|i| f64::from(dys[i])).sum();
         let dot: f64 = channel(dims, c).map(|i| f64::from(dys[i]) * normalised(i)).sum();
         for i in channel(dims, c) {
             let centred = f64::from(dys[i]) - sum / count - normalised(i) * dot / count;
-            dx[i] = f64::from(gamma[c]) * inverse * centred;
+            dx[i] = f64::from(scale) * inverse * centred;
         }
         sums[0].push(dot);
         sums[1].push(sum);

@@ -92,7 +92,7 @@ mod tests {
                 let placed = place(method, &items, base, 64);
                 prop_assert!(placed.extent >= live_peak(&items));
                 for (i, a) in items.iter().enumerate() {
-                    prop_assert!(placed.offsets[i] >= base && placed.offsets[i] % 64 == 0);
+                    prop_assert!(placed.offsets[i] >= base && placed.offsets[i].is_multiple_of(64));
                     for (j, b) in items.iter().enumerate().skip(i + 1) {
                         let meet = a.start <= b.end && b.start <= a.end && a.bytes > 0 && b.bytes > 0;
                         let share = placed.offsets[i] < placed.offsets[j] + b.bytes
