@@ -19,6 +19,7 @@
 mod compile;
 mod emit;
 mod error;
+mod estimate;
 mod fit;
 mod homes;
 mod liveness;

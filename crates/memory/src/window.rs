@@ -5,8 +5,12 @@
 //! Fetches: by the rule of [`Prefetch`]; in the tight form the cost rule fetches when the need arises.
 //! Not done here: choosing what to offload, and making the result fit (`fit`).
 
+use crate::estimate::stretched_starts;
 use crate::{Gap, MemoryPlan, Prefetch, Problem, Residency, Sync, Tier};
 use vdnn_graph::{LayerId, Op, Phase, Step};
+
+/// Times the relaxed windows are chosen: first from kernels' own times, then from times stretched by waiting for copies.
+const ROUNDS: usize = 4;
 
 /// The release and fetch of one offloaded gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,26 +41,63 @@ pub(crate) enum Slack {
     Tight,
 }
 
-/// Windows for `gaps` under the problem's options and the plan's algorithms, in the order given. Where there is no time to
-/// hide the copies, the relaxed window is the tight one: what a policy wants offloaded is offloaded.
+/// Windows for `gaps` under the problem's options and the plan's algorithms, in the order given.
+///
+/// Relaxed windows hold the bytes as long as their copies take; where the links are too slow to hide them, every gap
+/// still gives its bytes up for at least a step, as late as that allows, so that kernels wait as little as they can: what
+/// a policy wants offloaded is offloaded. Copies up begin in order of need, since they run one after the other.
 pub(crate) fn windows(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], slack: Slack) -> Vec<Window> {
-    let tight = windows_of(problem, plan, gaps, Slack::Tight);
+    let layers = LayerSpans::of(problem);
+    let mut starts = problem.step_starts(plan);
+    let tight = windows_of(problem, &layers, &starts, gaps, Slack::Tight);
     if slack == Slack::Tight {
         return tight;
     }
-    let relaxed = windows_of(problem, plan, gaps, Slack::Relaxed);
-    relaxed.into_iter().zip(tight).map(|(wide, narrow)| if wide.is_empty() { narrow } else { wide }).collect()
+    let mut best: Option<(f64, Vec<Window>)> = None;
+    for _ in 0..ROUNDS {
+        let chosen = relaxed(problem, &layers, &starts, gaps, &tight);
+        starts = stretched_starts(problem, plan, &chosen);
+        let end = starts.last().copied().unwrap_or(0.0);
+        if best.as_ref().is_none_or(|(least, _)| end < *least) {
+            best = Some((end, chosen));
+        }
+    }
+    best.map_or(tight, |(_, windows)| windows)
 }
 
-fn windows_of(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], slack: Slack) -> Vec<Window> {
-    let layers = LayerSpans::of(problem);
-    let starts = problem.step_starts(plan);
-    let releases = releases(problem, &layers, &starts, gaps, slack);
+/// Relaxed windows if steps began at `starts`.
+fn relaxed(problem: &Problem<'_>, layers: &LayerSpans, starts: &[f64], gaps: &[Gap], tight: &[Window]) -> Vec<Window> {
+    let wide = windows_of(problem, layers, starts, gaps, Slack::Relaxed);
+    let mut chosen: Vec<Window> = wide.iter().zip(tight).map(|(wide, narrow)| opened(wide, narrow)).collect();
+    if problem.options.prefetch == Prefetch::Cost {
+        let mut by_need: Vec<usize> = (0..gaps.len()).collect();
+        by_need.sort_by_key(|&i| (gaps[i].to.step, gaps[i].root));
+        let mut not_before = Step(0);
+        for i in by_need {
+            not_before = chosen[i].fetch.max(not_before).min(gaps[i].to.step);
+            chosen[i].fetch = not_before;
+        }
+    }
+    chosen
+}
+
+/// A relaxed window, opened by at least a step where the tight one is.
+fn opened(wide: &Window, narrow: &Window) -> Window {
+    if narrow.is_empty() {
+        return *narrow;
+    }
+    let release = wide.release.min(Step(narrow.fetch.0 - 1)).max(narrow.release);
+    let fetch = wide.fetch.max(Step(release.0 + 1)).min(narrow.fetch.max(wide.fetch));
+    Window { release, fetch, ..*wide }
+}
+
+fn windows_of(problem: &Problem<'_>, layers: &LayerSpans, starts: &[f64], gaps: &[Gap], slack: Slack) -> Vec<Window> {
+    let releases = releases(problem, layers, starts, gaps, slack);
     let fetches = match (problem.options.prefetch, slack) {
-        (Prefetch::Paper, _) => paper_fetches(problem, &layers, gaps),
+        (Prefetch::Paper, _) => paper_fetches(problem, layers, gaps),
         (Prefetch::Lookahead(n), _) => gaps.iter().map(|gap| layers.backward_before(gap.to.step, n)).collect(),
         (Prefetch::Cost, Slack::Tight) => gaps.iter().map(|gap| gap.to.step).collect(),
-        (Prefetch::Cost, Slack::Relaxed) => cost_fetches(problem, &starts, gaps),
+        (Prefetch::Cost, Slack::Relaxed) => cost_fetches(problem, starts, gaps),
     };
     let bound = |(gap, (release, fetch)): (&Gap, (Step, Step))| {
         let fetch = fetch.clamp(Step(gap.from.step.0 + 1), gap.to.step);
