@@ -5,12 +5,14 @@
 //! | arrows between crates point as the architecture says | `tidy/arrows.rs` |
 //! | one op, one file name in every crate that has a part in it | `tidy/ops.rs` |
 //! | words that only some folders may use: `unsafe`, the environment, the clock, files; unfinished work; machine paths | `tidy/words.rs` |
+//! | links between documents lead somewhere | `tidy/links.rs` |
 //! | long files and functions, a list that may only shrink | `tidy/length.rs` |
 //!
 //! Left to others: formatting (rustfmt), missing documentation and style (clippy, CI).
 
 mod arrows;
 mod length;
+mod links;
 mod ops;
 mod source;
 mod words;
@@ -74,6 +76,7 @@ fn check(sources: &[Source], listed: &[length::Long]) -> Vec<Complaint> {
     let mut complaints = arrows::check(sources);
     complaints.extend(ops::check(sources));
     complaints.extend(words::check(sources));
+    complaints.extend(links::check(sources));
     complaints.extend(length::check(sources, listed, RATCHET));
     complaints
 }
