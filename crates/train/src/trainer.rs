@@ -343,8 +343,8 @@ fn plan_programs(
     homes: &HomeLayout,
     recipe: &Recipe,
 ) -> Result<Vec<(u64, Planned)>, TrainError> {
-    let request =
-        KernelRequest { deterministic: recipe.deterministic, workspace_limit: recipe.settings.budgets.device };
+    // All kernels, whatever the budget: a floor must not depend on the budget that was asked for.
+    let request = KernelRequest { deterministic: recipe.deterministic, workspace_limit: None };
     let mut planned = Vec::new();
     for (size, program) in programs {
         let kernels = device.kernel_table(&program.graph, request)?;

@@ -6,8 +6,9 @@
 //!  3 conv(p)                                        6 all, greedy algorithms      else all(m)
 //! ```
 //! The greedy walk starts each kernel at its fastest algorithm and steps down to the next smaller workspace while the step
-//! does not fit. The floor is the least of passes 1 to 4: in networks so small that moving costs more memory than keeping,
-//! a later pass may fit where the first does not.
+//! does not fit. Where (m) allows some workspace, pass 1 asks for `all` with the least workspace of each kernel instead, so
+//! that no budget is refused for speed. The floor is the least of passes 1 to 4: in networks so small that moving costs more
+//! memory than keeping, a later pass may fit where the first does not.
 
 use super::{Algorithms, All, Conv, MemoryPolicy, None, all, conv};
 use crate::fit::with_windows;
@@ -30,7 +31,6 @@ impl MemoryPolicy for Dynamic {
     }
 
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-        let last_resort = All { algorithms: Algorithms::MemoryOptimal }.plan(problem);
         let algorithms = Algorithms::PerformanceOptimal;
         let fixed: [&dyn MemoryPolicy; 3] = [&None { algorithms }, &Conv { algorithms }, &All { algorithms }];
         let mut refusals = Vec::new();
@@ -40,18 +40,29 @@ impl MemoryPolicy for Dynamic {
                 Err(refusal) => refusals.push(refusal),
             }
         }
-        match last_resort {
-            Ok(plan) => {
-                let greedy = [conv::gaps(problem), all::gaps(problem)];
-                Ok(greedy.iter().find_map(|gaps| greedy_plan(problem, gaps)).unwrap_or(plan))
-            }
+        let memory_optimal = All { algorithms: Algorithms::MemoryOptimal }.plan(problem);
+        let last_resort = match fit_to_budget(problem, self.name(), &least_workspace(problem), &all::gaps(problem)) {
+            Ok(fitted) => memory_optimal.unwrap_or(fitted.plan),
             Err(refusal) => {
+                refusals.extend(memory_optimal.as_ref().err().cloned());
                 let least = |a: Infeasible, b: Infeasible| if b.floor < a.floor { b } else { a };
                 let least = refusals.into_iter().fold(refusal, least);
-                Err(Infeasible { policy: self.name().to_string(), ..least })
+                memory_optimal.map_err(|_| Infeasible { policy: self.name().to_string(), ..least })?
             }
-        }
+        };
+        let greedy = [conv::gaps(problem), all::gaps(problem)];
+        Ok(greedy.iter().find_map(|gaps| greedy_plan(problem, gaps)).unwrap_or(last_resort))
     }
+}
+
+/// Keeps everything, with the algorithm of each kernel that wants the least workspace.
+fn least_workspace(problem: &Problem<'_>) -> MemoryPlan {
+    let least = |node: NodeId| {
+        let choices = problem.kernels.of(node).iter().enumerate();
+        choices.min_by_key(|(index, choice)| (choice.workspace, *index)).map_or(0, |(index, _)| index)
+    };
+    let algos = problem.program.graph.node_ids().map(|node| (node, least(node))).collect();
+    MemoryPlan { algos, ..MemoryPlan::keep_all(problem.program) }
 }
 
 /// Offloads `gaps` and gives each kernel the fastest algorithm whose workspace fits beside what its step holds.
