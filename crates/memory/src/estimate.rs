@@ -4,7 +4,7 @@
 //! the bottleneck, kernels stand still, and copies then have more time than the kernels' own times let expect.
 
 use crate::window::{LayerSpans, Window};
-use crate::{MemoryPlan, Problem, Sync};
+use crate::{Gap, MemoryPlan, Problem, Residency, Sync};
 use vdnn_graph::Step;
 
 /// Start of every step in seconds under `windows`, with the end of the last step at the end.
@@ -25,6 +25,18 @@ pub(crate) fn stretched_starts(problem: &Problem<'_>, plan: &MemoryPlan, windows
     }
     starts.push(walk.now);
     starts
+}
+
+/// Length of the iteration that a plan of the plain order makes, in seconds.
+pub(crate) fn estimated_seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64 {
+    let liveness = problem.liveness();
+    let window = |gap: Gap| match plan.gaps.get(&(gap.root, plan.order[gap.to.step.index()])) {
+        Some(&Residency::Offload { release, fetch, .. }) => Some(Window { gap, release, fetch }),
+        _ => None,
+    };
+    let windows: Vec<Window> =
+        liveness.roots().iter().flat_map(|&root| liveness.gaps(root)).filter_map(window).collect();
+    stretched_starts(problem, plan, &windows).last().copied().unwrap_or(0.0)
 }
 
 struct Walk<'a> {

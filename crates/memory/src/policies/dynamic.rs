@@ -11,6 +11,7 @@
 //! memory than keeping, a later pass may fit where the first does not.
 
 use super::{Algorithms, All, Conv, MemoryPolicy, None, all, conv};
+use crate::estimate::estimated_seconds;
 use crate::fit::with_windows;
 use crate::stretch::Intervals;
 use crate::window::{Slack, windows};
@@ -20,6 +21,9 @@ use vdnn_tensor::Bytes;
 
 /// Walks of the greedy pass, each leaving more room for fragmentation.
 const WALKS: usize = 4;
+
+/// Shares of the room that a walk tries to leave free for copies under way.
+const RESERVES: [f64; 6] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5];
 
 /// The paper's dynamic policy.
 #[derive(Clone, Copy, Debug)]
@@ -65,12 +69,19 @@ fn least_workspace(problem: &Problem<'_>) -> MemoryPlan {
     MemoryPlan { algos, ..MemoryPlan::keep_all(problem.program) }
 }
 
-/// Offloads `gaps` and gives each kernel the fastest algorithm whose workspace fits beside what its step holds.
+/// Offloads `gaps` and gives each kernel the fastest algorithm whose workspace fits beside what its step holds. Of walks
+/// that leave more or less room for copies under way, the one with the shortest estimated iteration.
 fn greedy_plan(problem: &Problem<'_>, gaps: &[Gap]) -> Option<MemoryPlan> {
+    let candidates = RESERVES.iter().filter_map(|&reserve| greedy_plan_beside(problem, gaps, reserve));
+    let timed = candidates.map(|plan| (estimated_seconds(problem, &plan), plan));
+    timed.reduce(|best, next| if next.0 < best.0 { next } else { best }).map(|(_, plan)| plan)
+}
+
+fn greedy_plan_beside(problem: &Problem<'_>, gaps: &[Gap], reserve: f64) -> Option<MemoryPlan> {
     let budget = problem.budgets.device?;
     let mut room = budget.checked_sub(problem.homes.extent())?;
     for _ in 0..WALKS {
-        let plan = walk(problem, gaps, room)?;
+        let plan = walk(problem, gaps, room, (room as f64 * reserve) as Bytes)?;
         match fit_to_budget(problem, "dyn", &plan, gaps) {
             Ok(fitted) => return Some(fitted.plan),
             Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,
@@ -79,14 +90,18 @@ fn greedy_plan(problem: &Problem<'_>, gaps: &[Gap]) -> Option<MemoryPlan> {
     Option::None
 }
 
-fn walk(problem: &Problem<'_>, gaps: &[Gap], room: Bytes) -> Option<MemoryPlan> {
+/// Algorithms for all kernels, none of which makes its step hold more than `room`, nor, where it can be helped, more than
+/// `room - reserve`.
+fn walk(problem: &Problem<'_>, gaps: &[Gap], room: Bytes, reserve: Bytes) -> Option<MemoryPlan> {
     let mut plan = MemoryPlan::keep_all(problem.program);
     let tight = with_windows(&plan, &windows(problem, &plan, gaps, Slack::Tight));
     let liveness = Liveness::analyse(problem.program, &plan.order);
     let mut intervals = Intervals::of(problem, &tight, &liveness).ok()?;
     intervals.workspaces.clear();
     for (u, held) in tight.order.iter().zip(intervals.live_profile()) {
-        let choice = step_down(problem, u.node, room.checked_sub(held)?)?;
+        let left = room.checked_sub(held)?;
+        let choice =
+            step_down(problem, u.node, left.saturating_sub(reserve)).or_else(|| leanest(problem, u.node, left))?;
         plan.algos.insert(u.node, choice);
     }
     Some(plan)
@@ -95,4 +110,11 @@ fn walk(problem: &Problem<'_>, gaps: &[Gap], room: Bytes) -> Option<MemoryPlan> 
 /// The first choice, fastest first, whose workspace fits.
 fn step_down(problem: &Problem<'_>, node: NodeId, room: Bytes) -> Option<usize> {
     problem.kernels.of(node).iter().position(|choice| choice.workspace <= room)
+}
+
+/// The choice with the least workspace, if that fits.
+fn leanest(problem: &Problem<'_>, node: NodeId, room: Bytes) -> Option<usize> {
+    let choices = problem.kernels.of(node).iter().enumerate();
+    let least = choices.min_by_key(|(index, choice)| (choice.workspace, *index))?;
+    (least.1.workspace <= room).then_some(least.0)
 }
