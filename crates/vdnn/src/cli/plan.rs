@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
-use vdnn_graph::{Program, Role};
+use vdnn_graph::{Program, Role, ValueId};
 use vdnn_layers::Mode;
 use vdnn_memory::HomeLayout;
 use vdnn_schedule::{Direction, KernelTable, Profile, Space, Stats, stats};
@@ -129,12 +129,15 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
     })
 }
 
-/// Bytes of all feature-map storages: the sum the paper counts, in-place activations counted once.
+/// Bytes of the images and of all feature-map storages: the sum the paper counts, in-place activations counted once.
 fn feature_map_bytes(program: &Program) -> u64 {
     let graph = &program.graph;
-    let roots = graph.value_ids().filter(|&id| program.aliases.root(id) == id);
-    let maps = roots.filter(|&id| graph.value(id).role == Role::FeatureMap);
-    maps.map(|id| program.aliases.storage_bytes(id)).sum()
+    let is_map = |id: &ValueId| {
+        let value = graph.value(*id);
+        let is_image = value.role == Role::Input && value.ty.shape.rank() == 4;
+        program.aliases.root(*id) == *id && (value.role == Role::FeatureMap || is_image)
+    };
+    graph.value_ids().filter(is_map).map(|id| program.aliases.storage_bytes(id)).sum()
 }
 
 fn describe(explained: &Explained, settings: &Settings) -> String {
