@@ -6,9 +6,9 @@ use crate::{Outcome, Report, cuda};
 use serde_json::{Value, json};
 use vdnn_graph::ValueId;
 use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, LayerError, Linear, MaxPool2d, Net, Relu, Sequential};
-use vdnn_memory::Sync;
+use vdnn_memory::{PlanError, Sync};
 use vdnn_schedule::{Direction, Schedule, Space};
-use vdnn_train::{Network, Trainer};
+use vdnn_train::{Network, TrainError, Trainer};
 
 const IMAGE: [u64; 3] = [3, 64, 64];
 const BATCH: u64 = 64;
@@ -57,7 +57,9 @@ pub fn run(report: &mut Report) -> Outcome {
         for sync in [Sync::Events, Sync::PerLayer] {
             let mut run = Run { policy, algos_from: Some(schedule.clone()), ..Run::small(BATCH, IMAGE) };
             run.options.sync = sync;
-            run.budget = (policy == "dyn").then_some(peak * 9 / 10);
+            if policy == "dyn" {
+                run.budget = Some(floor(&mut run, &network)?);
+            }
             let outcome = compare(&run, &network, &want);
             report.outcome(&format!("{policy}, {sync:?}"), outcome);
         }
@@ -67,6 +69,18 @@ pub fn run(report: &mut Report) -> Outcome {
         report.outcome(policy, close(&run, &network, &want));
     }
     Ok(())
+}
+
+/// The least budget of a policy with the run's algorithms, as its refusal of one byte states it.
+fn floor(run: &mut Run<'_>, network: &dyn Network) -> Outcome<u64> {
+    run.budget = Some(1);
+    let Err(error) = run.trainer(network, Box::new(cuda()?)) else {
+        return Err("a budget of one byte was accepted".into());
+    };
+    match error.downcast_ref::<TrainError>() {
+        Some(TrainError::Plan(PlanError::Infeasible(refusal))) => Ok(refusal.floor),
+        _ => Err(error),
+    }
 }
 
 fn compare(run: &Run<'_>, network: &dyn Network, want: &End) -> Outcome<(bool, Value)> {
