@@ -10,8 +10,6 @@ use vdnn_schedule::{Action, Direction, Schedule, Space};
 use vdnn_sim::Links;
 use vdnn_train::{Feed, Optimization, Recipe, Settings, TrainError, Trainer};
 
-const BATCH: u64 = 16;
-
 struct Setup<'a> {
     model: &'a str,
     policy: &'a str,
@@ -20,6 +18,9 @@ struct Setup<'a> {
     algos_from: Option<Schedule>,
     threads: usize,
     steps: u64,
+    /// Small: kernels without workspace are plain loops.
+    batch: u64,
+    learning_rate: f64,
 }
 
 impl Default for Setup<'_> {
@@ -32,6 +33,8 @@ impl Default for Setup<'_> {
             algos_from: None,
             threads: 2,
             steps: 20,
+            batch: 4,
+            learning_rate: 0.01,
         }
     }
 }
@@ -82,7 +85,7 @@ fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
         algos_from: setup.algos_from.clone(),
     };
     let recipe = Recipe {
-        batch_size: BATCH,
+        batch_size: setup.batch,
         partial_batches: vec![],
         eval_batches: vec![],
         optimization: Optimization::sgd(0.9, 5e-4),
@@ -93,9 +96,9 @@ fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
     Trainer::new(&build, Box::new(CpuDevice::with_threads(setup.threads)?), &recipe)
 }
 
-fn feed_pixels(data: &Dataset, step: u64) -> (Vec<f32>, Vec<i32>) {
-    let first = (step * BATCH) as usize;
-    let range = first..first + BATCH as usize;
+fn feed_pixels(data: &Dataset, step: u64, batch: u64) -> (Vec<f32>, Vec<i32>) {
+    let first = (step * batch) as usize;
+    let range = first..first + batch as usize;
     let pixels = data.images()[range.start * 784..range.end * 784].iter();
     (pixels.map(|&p| (f32::from(p) / 255.0 - 0.286) / 0.353).collect(), labels(data, range))
 }
@@ -110,8 +113,8 @@ fn run(setup: &Setup<'_>) -> Outcome {
     let mut trainer = trainer(setup).unwrap();
     let mut losses = Vec::new();
     for step in 0..setup.steps {
-        let (images, labels) = feed_pixels(&data, step);
-        let result = trainer.step(Feed { images: &images, labels: &labels }, 0.01).unwrap();
+        let (images, labels) = feed_pixels(&data, step, setup.batch);
+        let result = trainer.step(Feed { images: &images, labels: &labels }, setup.learning_rate).unwrap();
         losses.push(result.loss.to_bits());
     }
     Outcome {
@@ -171,11 +174,14 @@ fn resnet_memory_optimal_bits() {
     same_bits("resnet-small", "m");
 }
 
+/// At a learning rate low enough that training itself does not magnify the last digits: what a ReLU or a maximum decides
+/// may turn on them, and every step builds on the one before.
 #[test]
 fn other_algorithms_change_only_the_last_digits() {
     for model in ["vgg-small", "resnet-small"] {
-        let fast = run(&Setup { model, policy: "none-p", ..Setup::default() });
-        let small = run(&Setup { model, policy: "none-m", ..Setup::default() });
+        let setup = || Setup { model, batch: 8, learning_rate: 0.001, ..Setup::default() };
+        let fast = run(&Setup { policy: "none-p", ..setup() });
+        let small = run(&Setup { policy: "none-m", ..setup() });
         for (step, (a, b)) in fast.losses().iter().zip(small.losses()).enumerate() {
             assert!((a - b).abs() <= 1e-4 * a.abs(), "{model} step {step}: {a} and {b}");
         }
@@ -211,8 +217,8 @@ fn dynamic_bits_at_every_budget() {
 #[test]
 fn bits_do_not_depend_on_threads() {
     for model in ["vgg-small", "resnet-small"] {
-        let two = run(&Setup { model, policy: "conv", threads: 2, ..Setup::default() });
-        let one = run(&Setup { model, policy: "conv", threads: 1, ..Setup::default() });
+        let two = run(&Setup { model, policy: "conv", threads: 2, batch: 16, ..Setup::default() });
+        let one = run(&Setup { model, policy: "conv", threads: 1, batch: 16, ..Setup::default() });
         assert_eq!(one.bits(), two.bits(), "{model}");
     }
 }
@@ -221,10 +227,11 @@ fn bits_do_not_depend_on_threads() {
 #[test]
 fn a_loss_that_is_no_number_stops_before_the_update() {
     let data = fashion_mnist_sample().unwrap().train;
-    let mut trainer = trainer(&Setup::default()).unwrap();
+    let setup = Setup::default();
+    let mut trainer = trainer(&setup).unwrap();
     let mut before = trainer.weights_sha256().unwrap();
     for step in 0..50 {
-        let (images, labels) = feed_pixels(&data, step);
+        let (images, labels) = feed_pixels(&data, step, setup.batch);
         match trainer.step(Feed { images: &images, labels: &labels }, 1e12) {
             Ok(_) => before = trainer.weights_sha256().unwrap(),
             Err(TrainError::NotFinite { step: at, .. }) => {
