@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vdnn_autograd::UpdateAt;
 use vdnn_graph::{NodeId, Phase, Program, Use, ValueId};
 use vdnn_layers::{
-    BatchNorm2d, Conv2d, Dropout, Flatten, Layer, Linear, MaxPool2d, Mode, Net, NetOptions, Relu, Reuse, add,
+    BatchNorm2d, Conv2d, Dropout, Flatten, Layer, Linear, MaxPool2d, Mode, Net, NetOptions, Relu, Reuse, add, concat,
 };
 use vdnn_memory::{
     Allocation, HomeLayout, Liveness, MemoryPlan, Options, PlanError, Problem, Residency, Sync, compile_with_policy,
@@ -204,6 +204,24 @@ fn b31_values_with_several_users_leave_after_the_last() {
         assert_eq!(count(|a| matches!(a, Action::Alloc(_))), count(|a| matches!(a, Action::Free(_))));
         assert_eq!(schedule.transfer_bytes(Direction::Offload), schedule.transfer_bytes(Direction::Prefetch));
     }
+}
+
+/// A value concatenated with itself: one part lies in place, the other is copied from it.
+#[test]
+fn a_value_concatenated_twice() {
+    let mut net = net(4, Mode::Train, [2, 4, 4]);
+    let image = net.image();
+    let x = Conv2d::new(2, 2, 3).padding(1).push(&mut net, "conv", image).unwrap();
+    let x = concat(&mut net, "twice", &[x, x]).unwrap();
+    let x = MaxPool2d::new(2, 2).push(&mut net, "pool", x).unwrap();
+    let x = Conv2d::new(4, 2, 1).push(&mut net, "last", x).unwrap();
+    classify(&mut net, x);
+    let iteration = Iteration::training(net, sgd(0.9), UpdateAt::Layer);
+    same_as_kept(&iteration, &MemoryPlan::keep_all(&iteration.program));
+    let policy = policies::find("all").unwrap();
+    let plan = policy.plan(&iteration.problem(options(), None)).unwrap();
+    assert!(!plan.gaps.is_empty());
+    same_as_kept(&iteration, &plan);
 }
 
 /// One program of a run with several: its schedule and what it is fed.

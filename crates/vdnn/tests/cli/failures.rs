@@ -75,8 +75,16 @@ fn budgets_that_cannot_be_kept() {
     let below = fails(1, &format!("{plan} --budget {}", floor - 1.0), &["needs at least"]);
     assert_eq!(below.number("floor_bytes"), floor);
     fails(1, &format!("{plan} --policy all --host-budget 1GiB"), &["host memory", "the host budget is 1.00 GiB"]);
-    let trained = fails(1, &format!("{TINY} --budget 1MiB"), &["needs at least"]);
-    assert!(trained.number("floor_bytes") > f64::from(1 << 20));
+    // The floor is the same whatever budget was refused, and is met on the device.
+    for policy in ["", "--policy all-m", "--policy conv"] {
+        let train = format!("{TINY} --max-steps 1 {policy}");
+        let floor = fails(1, &format!("{train} --budget 1"), &["needs at least"]).number("floor_bytes");
+        let below = fails(1, &format!("{train} --budget {}", floor - 1.0), &["needs at least"]);
+        assert_eq!(below.number("floor_bytes"), floor, "{train}");
+        let met = crate::succeeds(&format!("{train} --budget {floor}"));
+        assert!(met.number("measured_peak_bytes") <= met.number("planned_peak_bytes"));
+        assert!(met.number("planned_peak_bytes") <= floor, "{train}");
+    }
     fails(1, &format!("{TINY} --policy all --min-offload 0 --host-budget 0"), &["host budget"]);
 }
 
