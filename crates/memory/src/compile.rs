@@ -1,20 +1,12 @@
 //! From a plan to a schedule: place the intervals, then emit the commands.
 
+use crate::address::{Addresses, place, place_host};
 use crate::emit::emit;
-use crate::placement::{Item, Placed, place as place_items};
-use crate::stretch::{Intervals, Stretch};
+use crate::peak::largest_at_peak;
+use crate::stretch::Intervals;
 use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem, Residency};
 use std::collections::BTreeSet;
-use vdnn_graph::Role;
 use vdnn_schedule::Schedule;
-use vdnn_tensor::Bytes;
-
-/// Addresses of a plan's intervals.
-pub(crate) struct Addresses {
-    pub stretches: Vec<Bytes>,
-    pub workspaces: Vec<Bytes>,
-    pub device_extent: Bytes,
-}
 
 /// Plans with `policy` and compiles the result.
 ///
@@ -113,7 +105,7 @@ fn check_device_budget(
     if addresses.device_extent <= budget {
         return Ok(());
     }
-    let (step, largest) = crate::fit::largest_at_peak(problem, intervals);
+    let (step, largest) = largest_at_peak(problem, intervals);
     Err(PlanError::Infeasible(crate::Infeasible {
         policy: policy.to_string(),
         budget,
@@ -121,96 +113,4 @@ fn check_device_budget(
         step: problem.program.graph.nodes().get(step.index()).map(|node| node.name.clone()).unwrap_or_default(),
         largest,
     }))
-}
-
-/// Places the device intervals of a plan above the homes.
-pub(crate) fn place(problem: &Problem<'_>, plan: &MemoryPlan, intervals: &Intervals) -> Addresses {
-    match plan.allocation {
-        Allocation::Liveness => place_by_liveness(problem, intervals),
-        Allocation::NetworkWide => place_network_wide(problem, intervals),
-    }
-}
-
-fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses {
-    let stretches = intervals.stretches.iter().map(|s| Item { start: s.start.0, end: s.end.0, bytes: s.bytes });
-    let workspaces = intervals.workspaces.iter().map(|w| Item { start: w.step.0, end: w.step.0, bytes: w.bytes });
-    let items: Vec<Item> = stretches.chain(workspaces).collect();
-    let options = &problem.options;
-    let placed = place_items(options.placement, &items, problem.homes.extent(), options.alignment);
-    let mut offsets = placed.offsets;
-    let workspaces = offsets.split_off(intervals.stretches.len());
-    Addresses { stretches: offsets, workspaces, device_extent: placed.extent }
-}
-
-/// Host addresses of the copies.
-fn place_host(problem: &Problem<'_>, intervals: &Intervals) -> Placed {
-    let item = |copy: &crate::stretch::HostCopy| Item {
-        start: copy.gap.from.step.0,
-        end: copy.gap.to.step.0,
-        bytes: copy.bytes,
-    };
-    let items: Vec<Item> = intervals.copies.iter().map(item).collect();
-    place_items(problem.options.placement, &items, 0, problem.options.alignment)
-}
-
-/// The paper's baseline: everything but gradients in a row, then as many gradient slots of the largest size as gradients
-/// live at once, then one workspace of the largest size.
-fn place_network_wide(problem: &Problem<'_>, intervals: &Intervals) -> Addresses {
-    let alignment = problem.options.alignment;
-    let graph = &problem.program.graph;
-    let is_gradient = |s: &Stretch| graph.value(s.root).role == Role::Gradient;
-    let mut top = problem.homes.extent();
-    let mut stretches = vec![0; intervals.stretches.len()];
-    for (offset, stretch) in stretches.iter_mut().zip(&intervals.stretches) {
-        if !is_gradient(stretch) {
-            *offset = top.next_multiple_of(alignment);
-            top = *offset + stretch.bytes;
-        }
-    }
-    let gradients: Vec<usize> =
-        (0..intervals.stretches.len()).filter(|&i| is_gradient(&intervals.stretches[i])).collect();
-    let slot_bytes = gradients.iter().map(|&i| intervals.stretches[i].bytes).max().unwrap_or(0);
-    let slots = gradient_slots(&intervals.stretches, &gradients);
-    let first_slot = top.next_multiple_of(alignment);
-    let stride = slot_bytes.next_multiple_of(alignment);
-    for (&i, &slot) in gradients.iter().zip(&slots) {
-        stretches[i] = first_slot + slot as Bytes * stride;
-    }
-    if let Some(&last) = slots.iter().max() {
-        top = first_slot + last as Bytes * stride + slot_bytes;
-    }
-    let workspace = intervals.workspaces.iter().map(|w| w.bytes).max().unwrap_or(0);
-    let workspace_at = top.next_multiple_of(alignment);
-    let device_extent = if workspace > 0 { workspace_at + workspace } else { top };
-    Addresses { stretches, workspaces: vec![workspace_at; intervals.workspaces.len()], device_extent }
-}
-
-/// A slot for each gradient, so that gradients that live at once have different ones; as few as possible. The last slot
-/// is the one that holds the largest gradient, so that the arena ends where a buffer ends.
-fn gradient_slots(stretches: &[Stretch], gradients: &[usize]) -> Vec<usize> {
-    let mut by_start: Vec<usize> = (0..gradients.len()).collect();
-    by_start.sort_by_key(|&g| (stretches[gradients[g]].start, g));
-    let mut free_from: Vec<u32> = Vec::new();
-    let mut slots = vec![0; gradients.len()];
-    for g in by_start {
-        let stretch = &stretches[gradients[g]];
-        let slot = free_from.iter().position(|&free| free <= stretch.start.0).unwrap_or_else(|| {
-            free_from.push(0);
-            free_from.len() - 1
-        });
-        free_from[slot] = stretch.end.0 + 1;
-        slots[g] = slot;
-    }
-    let largest = (0..gradients.len()).max_by_key(|&g| stretches[gradients[g]].bytes).map_or(0, |g| slots[g]);
-    let last = free_from.len().saturating_sub(1);
-    let swap = |slot: usize| {
-        if slot == largest {
-            last
-        } else if slot == last {
-            largest
-        } else {
-            slot
-        }
-    };
-    slots.into_iter().map(swap).collect()
 }

@@ -13,7 +13,7 @@
 //! Allocations and frees all stand on the compute stream, whose order is the time axis; the copy streams are fenced by
 //! events on both sides. With [`Sync::PerLayer`] the compute stream also waits for all copies of a layer at its end.
 
-use crate::compile::Addresses;
+use crate::address::Addresses;
 use crate::homes::home_values;
 use crate::placement::Placed;
 use crate::stretch::Intervals;

@@ -3,7 +3,8 @@
 //! It knows one queue of copies each way and no contention; the simulator knows more. What it is for: where the link is
 //! the bottleneck, kernels stand still, and copies then have more time than the kernels' own times let expect.
 
-use crate::window::{LayerSpans, Window};
+use crate::layer_spans::LayerSpans;
+use crate::stretch::Window;
 use crate::{Gap, MemoryPlan, Problem, Residency, Sync};
 use vdnn_graph::Step;
 

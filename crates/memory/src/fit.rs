@@ -4,10 +4,12 @@
 //! rare case that addresses then happen to pack better). At or above it there is a plan; below it there is none, and the
 //! floor is what the refusal states.
 
-use crate::compile::place;
+use crate::address::place;
+use crate::peak::largest_at_peak;
 use crate::stretch::Intervals;
-use crate::window::{Slack, Window, windows};
-use crate::{Gap, Infeasible, LargestBuffer, Liveness, MemoryPlan, Problem};
+use crate::stretch::Window;
+use crate::window::{Slack, windows};
+use crate::{Gap, Infeasible, Liveness, MemoryPlan, Problem};
 use vdnn_graph::{Step, Use};
 use vdnn_tensor::Bytes;
 
@@ -129,22 +131,4 @@ fn infeasible(problem: &Problem<'_>, policy: &str, budget: Bytes, least: &Fitted
         .map_or((Step(0), Vec::new()), |intervals| largest_at_peak(problem, &intervals));
     let node = least.plan.order.get(step.index()).map(|u| problem.program.graph.node(u.node).name.clone());
     Infeasible { policy: policy.to_string(), budget, floor: least.peak, step: node.unwrap_or_default(), largest }
-}
-
-/// The step that holds most, and the five largest buffers live there.
-pub(crate) fn largest_at_peak(problem: &Problem<'_>, intervals: &Intervals) -> (Step, Vec<LargestBuffer>) {
-    let live = intervals.live_profile();
-    let peak = live.iter().copied().max().unwrap_or(0);
-    let step = Step(live.iter().position(|&bytes| bytes == peak).unwrap_or(0) as u32);
-    let graph = &problem.program.graph;
-    let stretches = intervals.stretches.iter().filter(|s| s.start <= step && step <= s.end);
-    let mut largest: Vec<LargestBuffer> =
-        stretches.map(|s| LargestBuffer { name: graph.value(s.root).name.clone(), bytes: s.bytes }).collect();
-    let workspaces = intervals.workspaces.iter().filter(|w| w.step == step);
-    largest.extend(
-        workspaces.map(|w| LargestBuffer { name: format!("{}.workspace", graph.node(w.node).name), bytes: w.bytes }),
-    );
-    largest.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-    largest.truncate(5);
-    (step, largest)
 }

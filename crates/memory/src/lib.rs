@@ -16,13 +16,16 @@
 //! Words: a *storage* is the bytes that values sharing them lie in (see `vdnn_graph::Aliases`); a *gap* lies between two
 //! consecutive uses of a storage; a *stretch* is a time a storage spends on the device without leaving it.
 
+mod address;
 mod compile;
 mod emit;
 mod error;
 mod estimate;
 mod fit;
 mod homes;
+mod layer_spans;
 mod liveness;
+mod peak;
 pub mod placement;
 mod plan;
 pub mod policies;

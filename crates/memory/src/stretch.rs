@@ -38,6 +38,26 @@ pub(crate) struct HostCopy {
     pub to: usize,
 }
 
+/// The release and fetch of one offloaded gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub gap: Gap,
+    pub release: Step,
+    pub fetch: Step,
+}
+
+impl Window {
+    /// True when the gap frees no step at all.
+    pub fn is_empty(&self) -> bool {
+        self.release >= self.fetch
+    }
+
+    /// The residency to put into a plan.
+    pub fn residency(&self) -> Residency {
+        Residency::Offload { tier: Tier::Host, release: self.release, fetch: self.fetch }
+    }
+}
+
 /// Bytes a kernel borrows for one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Borrowed {

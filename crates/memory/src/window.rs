@@ -6,31 +6,13 @@
 //! Not done here: choosing what to offload, and making the result fit (`fit`).
 
 use crate::estimate::stretched_starts;
-use crate::{Gap, MemoryPlan, Prefetch, Problem, Residency, Sync, Tier};
-use vdnn_graph::{LayerId, Op, Phase, Step};
+use crate::layer_spans::LayerSpans;
+use crate::stretch::Window;
+use crate::{Gap, MemoryPlan, Prefetch, Problem, Sync};
+use vdnn_graph::{Op, Step};
 
 /// Times the relaxed windows are chosen: first from kernels' own times, then from times stretched by waiting for copies.
 const ROUNDS: usize = 4;
-
-/// The release and fetch of one offloaded gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub gap: Gap,
-    pub release: Step,
-    pub fetch: Step,
-}
-
-impl Window {
-    /// True when the gap frees no step at all.
-    pub fn is_empty(&self) -> bool {
-        self.release >= self.fetch
-    }
-
-    /// The residency to put into a plan.
-    pub fn residency(&self) -> Residency {
-        Residency::Offload { tier: Tier::Host, release: self.release, fetch: self.fetch }
-    }
-}
 
 /// How long bytes are held around a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,60 +170,4 @@ fn conv_layers(problem: &Problem<'_>) -> Vec<bool> {
         is_conv[node.layer.index()] |= matches!(node.op, Op::Conv2d(_));
     }
     is_conv
-}
-
-/// Runs of consecutive steps of one layer in one direction.
-pub(crate) struct LayerSpans {
-    /// First and last step of the run each step belongs to.
-    spans: Vec<(Step, Step)>,
-    /// Layers in the order of their backward, with the step it starts at.
-    backward: Vec<(LayerId, Step)>,
-}
-
-impl LayerSpans {
-    /// Finds the runs of a problem's plain order.
-    pub fn of(problem: &Problem<'_>) -> Self {
-        let n = problem.program.n_steps();
-        let key = |i: usize| {
-            let step = Step(i as u32);
-            (problem.layer(step), problem.phase(step) == Phase::Forward)
-        };
-        let mut spans = Vec::with_capacity(n);
-        let mut backward: Vec<(LayerId, Step)> = Vec::new();
-        let mut start = 0;
-        while start < n {
-            let mut end = start;
-            while end + 1 < n && key(end + 1) == key(start) {
-                end += 1;
-            }
-            spans.extend(std::iter::repeat_n((Step(start as u32), Step(end as u32)), end + 1 - start));
-            if !key(start).1 {
-                backward.push((key(start).0, Step(start as u32)));
-            }
-            start = end + 1;
-        }
-        LayerSpans { spans, backward }
-    }
-
-    /// Last step of the run that `step` belongs to.
-    pub fn end(&self, step: Step) -> Step {
-        self.spans[step.index()].1
-    }
-
-    /// First step of the run that `step` belongs to.
-    pub fn start(&self, step: Step) -> Step {
-        self.spans[step.index()].0
-    }
-
-    /// Layers in the order of their backward.
-    pub fn backward_starts(&self) -> impl Iterator<Item = (LayerId, Step)> + '_ {
-        self.backward.iter().copied()
-    }
-
-    /// Start of the backward of the layer `n` backward layers before the one that `step` belongs to.
-    pub fn backward_before(&self, step: Step, n: u32) -> Step {
-        let own = self.backward.partition_point(|&(_, start)| start <= step);
-        let earlier = own.saturating_sub(1 + n as usize);
-        self.backward.get(earlier).map_or(step, |&(_, start)| start.min(step))
-    }
 }
