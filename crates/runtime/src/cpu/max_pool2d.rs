@@ -3,7 +3,7 @@
 //! A not-a-number is larger than any number, as in PyTorch.
 
 use super::launch::Launch;
-use super::real::Real;
+use super::real::{Real, vectorised};
 use crate::DeviceError;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -18,6 +18,10 @@ pub(super) fn forward<T: Real>(op: &MaxPool2d, mut launch: Launch<'_>) -> Result
     y.into_parts(n).into_par_iter().enumerate().for_each(|(sample, y)| {
         for (channel, y) in y.chunks_exact_mut((oh * ow).max(1)).enumerate() {
             let x = x.part(sample * c + channel, n * c);
+            if is_two_by_two(&op.window) {
+                vectorised(|| halve(x, w, y, ow));
+                continue;
+            }
             for (i, y) in y.chunks_exact_mut(ow).enumerate() {
                 let rows = taps(&op.window, 0, i, h);
                 for (j, y) in y.iter_mut().enumerate() {
@@ -40,6 +44,10 @@ pub(super) fn grad<T: Real>(op: &MaxPool2d, mut launch: Launch<'_>) -> Result<()
         dx.fill(T::ZERO);
         for (channel, dx) in dx.chunks_exact_mut((h * w).max(1)).enumerate() {
             let (x, dy) = (x.part(sample * c + channel, n * c), dy.part(sample * c + channel, n * c));
+            if is_two_by_two(&op.window) {
+                vectorised(|| spread_halves(x, w, dy, ow, dx));
+                continue;
+            }
             for (i, dy) in dy.chunks_exact(ow).enumerate().take(oh) {
                 let rows = taps(&op.window, 0, i, h);
                 for (j, dy) in dy.iter().enumerate() {
@@ -52,6 +60,51 @@ pub(super) fn grad<T: Real>(op: &MaxPool2d, mut launch: Launch<'_>) -> Result<()
         }
     });
     Ok(())
+}
+
+/// The usual window: 2×2, side by side, no padding. Every pixel belongs to one window at most.
+fn is_two_by_two(window: &Window) -> bool {
+    *window == Window::square(2)
+}
+
+/// One channel through 2×2 windows.
+#[inline(always)]
+fn halve<T: Real>(x: &[T], width: usize, y: &mut [T], out: usize) {
+    for (pair, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(out)) {
+        let (top, bottom) = pair.split_at(width);
+        for ((y, top), bottom) in y.iter_mut().zip(top.chunks_exact(2)).zip(bottom.chunks_exact(2)) {
+            let larger = |a: T, b: T| if beats(b, a) { b } else { a };
+            *y = larger(larger(larger(top[0], top[1]), bottom[0]), bottom[1]);
+        }
+    }
+}
+
+/// One channel's gradients back through 2×2 windows; `dx` holds zeros.
+#[inline(always)]
+fn spread_halves<T: Real>(x: &[T], width: usize, dy: &[T], out: usize, dx: &mut [T]) {
+    let pairs = x.chunks_exact(2 * width).zip(dx.chunks_exact_mut(2 * width));
+    for ((x, dx), dy) in pairs.zip(dy.chunks_exact(out)) {
+        let ((top, bottom), (dx_top, dx_bottom)) = (x.split_at(width), dx.split_at_mut(width));
+        let windows = top.chunks_exact(2).zip(bottom.chunks_exact(2));
+        let targets = dx_top.chunks_exact_mut(2).zip(dx_bottom.chunks_exact_mut(2));
+        for (((top, bottom), (dx_top, dx_bottom)), &dy) in windows.zip(targets).zip(dy) {
+            let (right_above, right_below) = (beats(top[1], top[0]), beats(bottom[1], bottom[0]));
+            let above = if right_above { top[1] } else { top[0] };
+            let below = if right_below { bottom[1] } else { bottom[0] };
+            let below_wins = beats(below, above);
+            let at = |here: bool| if here { T::ZERO + dy } else { T::ZERO };
+            dx_top[0] = at(!below_wins && !right_above);
+            dx_top[1] = at(!below_wins && right_above);
+            dx_bottom[0] = at(below_wins && !right_below);
+            dx_bottom[1] = at(below_wins && right_below);
+        }
+    }
+}
+
+/// True when a later pixel takes the maximum from an earlier one.
+#[inline(always)]
+fn beats<T: Real>(later: T, earlier: T) -> bool {
+    later > earlier || (later.is_nan() && !earlier.is_nan())
 }
 
 /// The first and one past the last pixel of a window along an axis, without padding; steps of the dilation between.
@@ -82,7 +135,7 @@ fn largest<T: Real>(
         let mut column = columns.start;
         while column < columns.end {
             let value = x[row * width + column];
-            if value > best || (value.is_nan() && !best.is_nan()) {
+            if beats(value, best) {
                 (at, best) = (row * width + column, value);
             }
             column += dilation[1] as usize;
