@@ -339,6 +339,9 @@ impl Device for CudaDevice {
     }
 
     /// The drop in free memory since just before the arena was taken, less what is stated as context since then.
+    ///
+    /// What `reserve` took beyond the plan is stated as context, so before the first step this equals the plan by
+    /// definition; what it shows is memory taken later, by a kernel or a library.
     fn measured_peak(&mut self) -> Option<Bytes> {
         let memory = self.memory.as_ref()?;
         self.gpu.context.bind().ok()?;
