@@ -54,6 +54,11 @@ impl Arenas {
         self.device.bytes()
     }
 
+    /// Bytes of the device arena's last page beyond its end.
+    pub fn page_rest(&self) -> u64 {
+        self.device.page_rest()
+    }
+
     pub fn host_bytes(&self) -> u64 {
         self.host.as_ref().map_or(0, PinnedArena::bytes)
     }
