@@ -6,9 +6,10 @@
 //!  handles  on scratch                kernels loaded
 //! ```
 //!
-//! An iteration looks nothing up and allocates nothing. What the driver, libraries and loaded kernels take outside the
-//! arena is counted when they take it and stated as the context's bytes; anything else that free memory loses shows in
-//! [`Device::measured_peak`]. Left to others: what is legal in time (`check`), what is fast (policies).
+//! An iteration looks nothing up and allocates nothing. The context's bytes are a sum, no part of it a remainder: what was
+//! in use when the device was opened, what free memory lost around loading kernels and around pinning host memory (page
+//! tables), and the rest of the arena's last page. Anything else that free memory loses, in taking the arena or in a step,
+//! shows in [`Device::measured_peak`]. Left to others: what is legal in time (`check`), what is fast (policies).
 
 mod arenas;
 mod bench;
@@ -70,7 +71,7 @@ pub struct CudaDevice {
     bench: Bench,
     memory: Option<Memory>,
     gpu: Gpu,
-    /// Taken outside the arena: by the context, libraries, kernels, and the arena's last page.
+    /// Taken outside the arena: by the context, libraries, kernels, page tables, and the rest of the arena's last page.
     context_bytes: Bytes,
     running: Option<PreparedId>,
     timing: bool,
@@ -85,7 +86,7 @@ struct Memory {
     arenas: Arenas,
     /// Free device memory just before the arena was taken.
     free_before: Bytes,
-    /// Of `context_bytes`, what was taken since.
+    /// Of `context_bytes`, what belongs to the time since: page tables, the rest of the last page, and kernels loaded.
     context_since: Bytes,
 }
 
@@ -256,9 +257,7 @@ impl Device for CudaDevice {
         self.gpu.context.bind().map_err(backend)?;
         let free_before = self.gpu.free_bytes().map_err(backend)?;
         let arenas = Arenas::new(&self.gpu, device, host)?;
-        // The driver gives whole pages: what is left of the last one is not the plan's.
-        let taken = free_before.saturating_sub(self.gpu.free_bytes().map_err(backend)?);
-        let context_since = taken.saturating_sub(device);
+        let context_since = arenas.overhead();
         self.context_bytes += context_since;
         self.memory = Some(Memory { arenas, free_before, context_since });
         Ok(())
@@ -338,10 +337,8 @@ impl Device for CudaDevice {
         read.map_err(|error| self.failed("a read between iterations", error))
     }
 
-    /// The drop in free memory since just before the arena was taken, less what is stated as context since then.
-    ///
-    /// What `reserve` took beyond the plan is stated as context, so before the first step this equals the plan by
-    /// definition; what it shows is memory taken later, by a kernel or a library.
+    /// The drop in free memory since just before the arenas were taken, less the rest of the device arena's last page
+    /// (computed) and what pinning host memory and loading kernels took (measured around them).
     fn measured_peak(&mut self) -> Option<Bytes> {
         let memory = self.memory.as_ref()?;
         self.gpu.context.bind().ok()?;

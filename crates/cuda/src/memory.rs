@@ -70,6 +70,10 @@ impl Rows {
     }
 }
 
+/// The driver's page of device memory in bytes. Allocations of at least one page take whole pages of their own; smaller
+/// ones share pages with others (measured on an H200, driver 580).
+pub const PAGE: u64 = 2 << 20;
+
 /// One allocation of device memory.
 #[derive(Debug)]
 pub struct DeviceArena {
@@ -79,12 +83,13 @@ pub struct DeviceArena {
 }
 
 impl DeviceArena {
-    /// Takes exactly `bytes` (the driver reserves whole pages of 2 MiB for them). No bytes, no allocation.
+    /// Takes `bytes`, rounded up to whole [`PAGE`]s of its own. No bytes, no allocation.
     pub fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, CudaError> {
         let mut address = 0u64;
         if bytes > 0 {
+            let pages = bytes.checked_next_multiple_of(PAGE).unwrap_or(bytes);
             // SAFETY: writes one address.
-            let status = unsafe { (context.driver.functions.memory_alloc)(&mut address, bytes as usize) };
+            let status = unsafe { (context.driver.functions.memory_alloc)(&mut address, pages as usize) };
             context.driver.check("cuMemAlloc", status).map_err(|e| out_of_memory(context, bytes, e))?;
         }
         Ok(Self { address, bytes, context: context.clone() })
@@ -99,6 +104,11 @@ impl DeviceArena {
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of the last page that are not the arena's.
+    pub fn page_rest(&self) -> u64 {
+        self.bytes.next_multiple_of(PAGE) - self.bytes
     }
 
     /// Queues setting `bytes` bytes from `offset` to `value`.

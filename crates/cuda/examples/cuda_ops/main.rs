@@ -1,9 +1,10 @@
 //! Runs every op, then whole networks under all policies, on the GPU and on the CPU, and compares.
 //!
 //! Prints one JSON line a case and a table with PASS or FAIL at the end; exits 1 on FAIL or without a GPU. Parts are chosen
-//! by name (`ops nets policies memory profile model`); without names all but `model` run. `model` takes further words:
-//! `model NAME BATCH POLICY`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
+//! by name (`ops nets policies memory profile model account`); without names all but the last two run, which take further
+//! words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
 
+mod account;
 mod feeds;
 mod memory;
 mod model;
@@ -92,14 +93,15 @@ fn run(part: &str, words: &[String], report: &mut Report) -> Outcome {
         "memory" => memory::run(report),
         "profile" => profiles::run(report),
         "model" => model::run(report, words),
-        other => Err(format!("expected ops, nets, policies, memory, profile or model, found {other}").into()),
+        "account" => account::run(report, words),
+        other => Err(format!("expected ops, nets, policies, memory, profile, model or account, found {other}").into()),
     }
 }
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let model = words.iter().position(|word| word == "model").unwrap_or(words.len());
-    let (mut parts, rest) = (words[..model].to_vec(), &words[model..]);
+    let wordy = words.iter().position(|word| word == "model" || word == "account").unwrap_or(words.len());
+    let (mut parts, rest) = (words[..wordy].to_vec(), &words[wordy..]);
     if words.is_empty() {
         parts = ["ops", "nets", "policies", "memory", "profile"].map(String::from).to_vec();
     }

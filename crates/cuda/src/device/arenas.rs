@@ -25,6 +25,8 @@ pub(super) struct Arenas {
     device: DeviceArena,
     host: Option<PinnedArena>,
     staging: Option<PinnedArena>,
+    /// Device memory that went with pinning the host arena: the GPU's page tables for it.
+    page_tables: u64,
     /// Bytes of the staging memory under copies that may still run.
     staged: u64,
 }
@@ -44,14 +46,21 @@ impl Arenas {
         }
         // The host first: it is refused by limits, before anything is taken.
         let host = (host > 0).then(|| PinnedArena::new(&gpu.context, host)).transpose().map_err(backend)?;
+        let page_tables = free.saturating_sub(gpu.free_bytes().map_err(backend)?);
         let device = DeviceArena::new(&gpu.context, device).map_err(backend)?;
         device.fill(&gpu.streams.compute, 0, device.bytes(), POISON).map_err(backend)?;
         gpu.streams.compute.synchronize().map_err(backend)?;
-        Ok(Arenas { device, host, staging: None, staged: 0 })
+        Ok(Arenas { device, host, staging: None, page_tables, staged: 0 })
     }
 
     pub fn device_bytes(&self) -> u64 {
         self.device.bytes()
+    }
+
+    /// Device memory that goes with the arenas besides the device arena's bytes: the rest of its last page (computed) and
+    /// the page tables of pinned memory (measured while pinning, before the device arena is taken).
+    pub fn overhead(&self) -> u64 {
+        self.device.page_rest() + self.page_tables
     }
 
     pub fn host_bytes(&self) -> u64 {

@@ -1,0 +1,124 @@
+//! What training makes of rounding: losses of the CPU's convolution algorithms, each alone, against those of f64.
+//!
+//! Prints one JSON line a network and setting: for each algorithm the largest relative difference of a loss from f64's, in
+//! f32 and in f64. The command line's optimizer and, with `--warmup`, its learning rate.
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use serde_json::{Map, json};
+use vdnn::datasets::fashion_mnist_sample;
+use vdnn::prelude::*;
+use vdnn::runtime::CpuDevice;
+use vdnn::schedule::{Action, AlgoId, Schedule};
+use vdnn::tensor::DType;
+use vdnn::train::Planned;
+
+#[derive(Parser)]
+struct Cli {
+    /// Networks.
+    #[arg(long, value_delimiter = ',', default_value = "vgg-small,resnet-small")]
+    models: Vec<String>,
+    /// Convolution algorithms; `fastest` is what the planner takes.
+    #[arg(long, value_delimiter = ',', default_value = "fastest,direct,tiles,im2col,winograd2,winograd4")]
+    algorithms: Vec<String>,
+    /// Samples in a batch.
+    #[arg(long, default_value_t = 16)]
+    batch_size: u64,
+    /// Learning rate after warm-up.
+    #[arg(long, default_value_t = 0.02)]
+    lr: f64,
+    /// Steps of linear warm-up.
+    #[arg(long, default_value_t = 0)]
+    warmup: u64,
+    /// Steps.
+    #[arg(long, default_value_t = 20)]
+    steps: u64,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    for model in &cli.models {
+        let exact = cli.losses(model, DType::F64, "im2col")?;
+        let mut table = Map::new();
+        for dtype in [DType::F32, DType::F64] {
+            for name in &cli.algorithms {
+                let losses = cli.losses(model, dtype, name)?;
+                let differences = losses.iter().zip(&exact).map(|(a, b)| (a - b).abs() / b.abs());
+                table.insert(format!("{name} {dtype}"), json!(differences.fold(0.0, f64::max)));
+            }
+        }
+        let line = json!({
+            "model": model, "batch": cli.batch_size, "lr": cli.lr, "warmup_steps": cli.warmup, "steps": cli.steps,
+            "first_loss": exact.first(), "last_loss": exact.last(), "largest_difference_from_f64": table,
+        });
+        println!("{line}");
+    }
+    Ok(())
+}
+
+impl Cli {
+    fn losses(&self, model: &str, dtype: DType, algorithm: &str) -> Result<Vec<f64>> {
+        let mut trainer = self.trainer(model, dtype, None)?;
+        if algorithm != "fastest" {
+            trainer = self.trainer(model, dtype, Some(with_algorithm(trainer.planned(), algorithm)?))?;
+        }
+        let data = fashion_mnist_sample()?.train;
+        let batch = self.batch_size as usize;
+        let mut losses = Vec::new();
+        for step in 0..self.steps {
+            let first = step as usize * batch;
+            let range = first..first + batch;
+            let pixels = data.images().get(range.start * 784..range.end * 784).context("too few images")?;
+            let images: Vec<f32> = pixels.iter().map(|&p| (f32::from(p) / 255.0 - 0.286) / 0.353).collect();
+            let share = if step < self.warmup { (step + 1) as f64 / self.warmup as f64 } else { 1.0 };
+            let feed = Feed { images: &images, labels: &data.labels()[range] };
+            losses.push(trainer.step(feed, self.lr * share)?.loss);
+        }
+        Ok(losses)
+    }
+
+    fn trainer(&self, model: &str, dtype: DType, algos_from: Option<Schedule>) -> Result<Trainer> {
+        let build = |batch_size: u64, mode: Mode| {
+            let options = ModelOptions {
+                batch_size,
+                mode,
+                image_size: Some(28),
+                channels: Some(1),
+                classes: Some(10),
+                dtype,
+                ..ModelOptions::default()
+            };
+            vdnn::models::build(model, &options).map_err(Into::into)
+        };
+        let policy = policies::find("none").context("no policy none")?;
+        let settings = Settings { algos_from, ..Settings::new(policy, DeviceName::Cpu.links()) };
+        let recipe = Recipe {
+            batch_size: self.batch_size,
+            partial_batches: Vec::new(),
+            eval_batches: Vec::new(),
+            optimization: Optimization::sgd(0.9, 5e-4),
+            settings,
+            deterministic: true,
+            seed: 0,
+        };
+        Ok(Trainer::new(&build, Box::new(CpuDevice::with_threads(2)?), &recipe)?)
+    }
+}
+
+/// The schedule with an algorithm wherever it is offered.
+fn with_algorithm(planned: &Planned, name: &str) -> Result<Schedule> {
+    let offered = |node: usize| planned.kernels.choices[node].iter().any(|choice| choice.algorithm == name);
+    if !(0..planned.kernels.choices.len()).any(offered) {
+        bail!("no convolution offers {name}");
+    }
+    let mut schedule = (*planned.schedule).clone();
+    let added = AlgoId(schedule.algorithms.len() as u32);
+    schedule.algorithms.push(name.to_string());
+    for command in &mut schedule.commands {
+        match &mut command.action {
+            Action::Launch { node, algo, .. } if offered(node.index()) => *algo = added,
+            _ => {}
+        }
+    }
+    Ok(schedule)
+}

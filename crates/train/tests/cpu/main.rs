@@ -1,0 +1,5 @@
+//! Whole networks on the CPU device.
+
+mod policies;
+mod rounding;
+mod setup;

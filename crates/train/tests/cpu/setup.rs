@@ -1,0 +1,145 @@
+//! Networks on the CPU device: one run under one policy, and what must not depend on it.
+
+use vdnn_datasets::{Dataset, Split, fashion_mnist_sample};
+use vdnn_layers::Mode;
+use vdnn_memory::{Budgets, Options, policies};
+use vdnn_models::Options as ModelOptions;
+use vdnn_runtime::CpuDevice;
+use vdnn_schedule::{Action, AlgoId, Direction, Schedule, Space};
+use vdnn_sim::Links;
+use vdnn_tensor::DType;
+use vdnn_train::{Feed, Optimization, Planned, Recipe, Settings, TrainError, Trainer};
+
+pub struct Setup<'a> {
+    pub model: &'a str,
+    pub policy: &'a str,
+    pub options: Options,
+    pub budget: Option<u64>,
+    pub algos_from: Option<Schedule>,
+    pub threads: usize,
+    pub steps: u64,
+    /// Small: kernels without workspace are plain loops.
+    pub batch: u64,
+    pub dtype: DType,
+    pub learning_rate: f64,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Setup {
+            model: "vgg-small",
+            policy: "none",
+            options: Options { min_offload: 0, memory_optimal_workspace: 0, ..Options::default() },
+            budget: None,
+            algos_from: None,
+            threads: 2,
+            steps: 20,
+            batch: 4,
+            dtype: DType::F32,
+            learning_rate: 0.01,
+        }
+    }
+}
+
+/// What must not depend on the policy, and what does.
+pub struct Outcome {
+    pub losses: Vec<u64>,
+    pub weights: String,
+    pub schedule: Schedule,
+    pub planned: u64,
+    pub measured: u64,
+}
+
+impl Outcome {
+    pub fn bits(&self) -> (&[u64], &str) {
+        (&self.losses, &self.weights)
+    }
+
+    pub fn offloads(&self) -> bool {
+        self.schedule.transfer_bytes(Direction::Offload) > 0
+    }
+
+    pub fn losses(&self) -> Vec<f64> {
+        self.losses.iter().map(|&bits| f64::from_bits(bits)).collect()
+    }
+}
+
+pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
+    let (model, dtype) = (setup.model.to_string(), setup.dtype);
+    let build = move |batch_size: u64, mode: Mode| {
+        let options = ModelOptions {
+            batch_size,
+            mode,
+            image_size: Some(28),
+            channels: Some(1),
+            classes: Some(10),
+            dropout: Some(0.3),
+            seed: 7,
+            dtype,
+            ..ModelOptions::default()
+        };
+        vdnn_models::build(&model, &options).map_err(Into::into)
+    };
+    let settings = Settings {
+        policy: policies::find(setup.policy).unwrap(),
+        options: setup.options,
+        budgets: Budgets { device: setup.budget, host: None },
+        links: Links { d2h: 2e8, h2d: 2e8, duplex_each: 2e8, latency: 0.0 },
+        algos_from: setup.algos_from.clone(),
+    };
+    let recipe = Recipe {
+        batch_size: setup.batch,
+        partial_batches: vec![],
+        eval_batches: vec![],
+        optimization: Optimization::sgd(0.9, 5e-4),
+        settings,
+        deterministic: true,
+        seed: 7,
+    };
+    Trainer::new(&build, Box::new(CpuDevice::with_threads(setup.threads)?), &recipe)
+}
+
+pub fn feed_pixels(data: &Dataset, step: u64, batch: u64) -> (Vec<f32>, Vec<i32>) {
+    let first = (step * batch) as usize;
+    let range = first..first + batch as usize;
+    let pixels = data.images()[range.start * 784..range.end * 784].iter();
+    (pixels.map(|&p| (f32::from(p) / 255.0 - 0.286) / 0.353).collect(), labels(data, range))
+}
+
+fn labels(data: &Dataset, range: std::ops::Range<usize>) -> Vec<i32> {
+    data.labels()[range].to_vec()
+}
+
+pub fn run(setup: &Setup<'_>) -> Outcome {
+    let data = fashion_mnist_sample().unwrap().train;
+    assert_eq!(data.split(), Split::Train);
+    let mut trainer = trainer(setup).unwrap();
+    let mut losses = Vec::new();
+    for step in 0..setup.steps {
+        let (images, labels) = feed_pixels(&data, step, setup.batch);
+        let result = trainer.step(Feed { images: &images, labels: &labels }, setup.learning_rate).unwrap();
+        losses.push(result.loss.to_bits());
+    }
+    Outcome {
+        losses,
+        weights: trainer.weights_sha256().unwrap(),
+        planned: trainer.peak_bytes(Space::Device),
+        measured: trainer.measured_peak().unwrap(),
+        schedule: (*trainer.planned().schedule).clone(),
+    }
+}
+
+/// A schedule whose convolutions use the algorithm wherever it is offered.
+pub fn with_algorithm(planned: &Planned, name: &str) -> Schedule {
+    let mut schedule = (*planned.schedule).clone();
+    let added = AlgoId(schedule.algorithms.len() as u32);
+    schedule.algorithms.push(name.to_string());
+    for command in &mut schedule.commands {
+        if let Action::Launch { node, algo, .. } = &mut command.action
+            && planned.kernels.choices[node.index()].iter().any(|choice| choice.algorithm == name)
+        {
+            *algo = added;
+        }
+    }
+    schedule
+}
