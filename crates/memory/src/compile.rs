@@ -32,7 +32,7 @@ pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result
     check_gaps(problem, plan, &liveness)?;
     let intervals = Intervals::of(problem, plan, &liveness)?;
     let addresses = place(problem, plan, &intervals);
-    check_device_budget(problem, policy, &intervals, &addresses)?;
+    check_device_budget(problem, plan, policy, &intervals, &addresses)?;
     let host = place_host(problem, &intervals);
     if let Some(budget) = problem.budgets.host
         && host.extent > budget
@@ -97,6 +97,7 @@ fn check_gaps(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> 
 
 fn check_device_budget(
     problem: &Problem<'_>,
+    plan: &MemoryPlan,
     policy: &str,
     intervals: &Intervals,
     addresses: &Addresses,
@@ -110,7 +111,7 @@ fn check_device_budget(
         policy: policy.to_string(),
         budget,
         floor: addresses.device_extent,
-        step: problem.program.graph.nodes().get(step.index()).map(|node| node.name.clone()).unwrap_or_default(),
+        step: plan.order.get(step.index()).map(|u| problem.program.graph.node(u.node).name.clone()).unwrap_or_default(),
         largest,
     }))
 }

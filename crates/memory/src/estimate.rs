@@ -5,13 +5,13 @@
 
 use crate::layer_spans::LayerSpans;
 use crate::stretch::Window;
-use crate::{Gap, MemoryPlan, Problem, Residency, Sync};
+use crate::{Gap, Liveness, MemoryPlan, Problem, Residency, Sync};
 use vdnn_graph::Step;
 
 /// Start of every step in seconds under `windows`, with the end of the last step at the end.
 pub(crate) fn stretched_starts(problem: &Problem<'_>, plan: &MemoryPlan, windows: &[Window]) -> Vec<f64> {
     let mut walk = Walk::new(problem, windows, plan.order.len());
-    let layers = LayerSpans::of(problem);
+    let layers = LayerSpans::of(problem, plan);
     let mut starts = Vec::with_capacity(plan.order.len() + 1);
     for (index, u) in plan.order.iter().enumerate() {
         walk.begin(index);
@@ -28,9 +28,9 @@ pub(crate) fn stretched_starts(problem: &Problem<'_>, plan: &MemoryPlan, windows
     starts
 }
 
-/// Length of the iteration that a plan of the plain order makes, in seconds.
+/// Length of the iteration that a plan makes, in seconds.
 pub(crate) fn estimated_seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64 {
-    let liveness = problem.liveness();
+    let liveness = Liveness::analyse(problem.program, &plan.order);
     let window = |gap: Gap| match plan.gaps.get(&(gap.root, plan.order[gap.to.step.index()])) {
         Some(&Residency::Offload { release, fetch, .. }) => Some(Window { gap, release, fetch }),
         _ => None,

@@ -65,6 +65,26 @@ pub fn fit_to_budget(
     Ok(least)
 }
 
+/// Windows for `gaps` under which no step holds more than `room` bytes, as long as that allows; addresses not considered.
+pub(crate) fn windows_within(
+    problem: &Problem<'_>,
+    plan: &MemoryPlan,
+    gaps: &[Gap],
+    room: Bytes,
+) -> Option<Vec<Window>> {
+    let liveness = Liveness::analyse(problem.program, &plan.order);
+    let holds = |chosen: &[Window]| {
+        let intervals = Intervals::of(problem, &with_windows(plan, chosen), &liveness).ok()?;
+        intervals.live_profile().into_iter().max()
+    };
+    let relaxed = windows(problem, plan, gaps, Slack::Relaxed);
+    if holds(&relaxed)? <= room {
+        return Some(relaxed);
+    }
+    let tight = windows(problem, plan, gaps, Slack::Tight);
+    (holds(&tight)? <= room).then(|| lengthen(problem, plan, &liveness, &relaxed, &tight, room))
+}
+
 /// The extent of a plan's device arena.
 pub(crate) fn peak_of(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> Bytes {
     match Intervals::of(problem, plan, liveness) {

@@ -1,24 +1,31 @@
-//! Layers as runs of steps: where a layer's forward or backward begins and ends in the plain order.
+//! Layers as runs of steps: where a layer's forward or backward begins and ends in a plan's order. What runs again belongs to
+//! the backward that it runs for.
 
-use crate::Problem;
+use crate::{MemoryPlan, Problem};
 use vdnn_graph::{LayerId, Phase, Step};
 
 /// Runs of consecutive steps of one layer in one direction.
 pub(crate) struct LayerSpans {
     /// First and last step of the run each step belongs to.
     spans: Vec<(Step, Step)>,
+    /// The layer of each step.
+    layers: Vec<LayerId>,
     /// Layers in the order of their backward, with the step it starts at.
     backward: Vec<(LayerId, Step)>,
 }
 
 impl LayerSpans {
-    /// Finds the runs of a problem's plain order.
-    pub fn of(problem: &Problem<'_>) -> Self {
-        let n = problem.program.n_steps();
-        let key = |i: usize| {
-            let step = Step(i as u32);
-            (problem.layer(step), problem.phase(step) == Phase::Forward)
-        };
+    /// Finds the runs of a plan's order.
+    pub fn of(problem: &Problem<'_>, plan: &MemoryPlan) -> Self {
+        let n = plan.order.len();
+        let mut keys: Vec<(LayerId, bool)> = Vec::with_capacity(n);
+        for u in plan.order.iter().rev() {
+            let node = problem.program.graph.node(u.node);
+            let own = (node.layer, node.phase == Phase::Forward);
+            keys.push(if u.run == 0 { own } else { keys.last().copied().unwrap_or(own) });
+        }
+        keys.reverse();
+        let key = |i: usize| keys[i];
         let mut spans = Vec::with_capacity(n);
         let mut backward: Vec<(LayerId, Step)> = Vec::new();
         let mut start = 0;
@@ -33,7 +40,12 @@ impl LayerSpans {
             }
             start = end + 1;
         }
-        LayerSpans { spans, backward }
+        LayerSpans { spans, layers: keys.iter().map(|&(layer, _)| layer).collect(), backward }
+    }
+
+    /// The layer that `step` belongs to.
+    pub fn layer(&self, step: Step) -> LayerId {
+        self.layers[step.index()]
     }
 
     /// Last step of the run that `step` belongs to.

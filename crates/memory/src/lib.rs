@@ -17,12 +17,14 @@
 //! consecutive uses of a storage; a *stretch* is a time a storage spends on the device without leaving it.
 
 mod address;
+mod algorithms;
 mod compile;
 mod emit;
 mod error;
 mod estimate;
 mod fit;
 mod homes;
+mod joint;
 mod layer_spans;
 mod liveness;
 mod peak;
@@ -30,6 +32,7 @@ pub mod placement;
 mod plan;
 pub mod policies;
 mod problem;
+mod recompute;
 mod stretch;
 mod window;
 
@@ -42,3 +45,4 @@ pub use placement::Placement;
 pub use plan::{Allocation, MemoryPlan, Residency, Tier, VariantId};
 pub use policies::MemoryPolicy;
 pub use problem::{Budgets, Options, Prefetch, Problem, Sync};
+pub use recompute::{NotRepeatable, Recomputation, recompute};

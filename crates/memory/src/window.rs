@@ -29,7 +29,7 @@ pub(crate) enum Slack {
 /// still gives its bytes up for at least a step, as late as that allows, so that kernels wait as little as they can: what
 /// a policy wants offloaded is offloaded. Copies up begin in order of need, since they run one after the other.
 pub(crate) fn windows(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], slack: Slack) -> Vec<Window> {
-    let layers = LayerSpans::of(problem);
+    let layers = LayerSpans::of(problem, plan);
     let mut starts = problem.step_starts(plan);
     let tight = windows_of(problem, &layers, &starts, gaps, Slack::Tight);
     if slack == Slack::Tight {
@@ -138,7 +138,7 @@ fn paper_fetches(problem: &Problem<'_>, layers: &LayerSpans, gaps: &[Gap]) -> Ve
     let n_layers = problem.program.graph.layers().len();
     let mut of_layer: Vec<Vec<usize>> = vec![Vec::new(); n_layers];
     for (i, gap) in gaps.iter().enumerate() {
-        of_layer[problem.layer(gap.from.step).index()].push(i);
+        of_layer[layers.layer(gap.from.step).index()].push(i);
     }
     let is_conv = conv_layers(problem);
     let mut fetches: Vec<Step> = gaps.iter().map(|gap| layers.start(gap.to.step)).collect();

@@ -11,12 +11,9 @@
 //! memory than keeping, a later pass may fit where the first does not.
 
 use super::{Algorithms, All, Conv, MemoryPolicy, None, all, conv};
+use crate::algorithms::{choose_beside, least_workspace};
 use crate::estimate::estimated_seconds;
-use crate::fit::with_windows;
-use crate::stretch::Intervals;
-use crate::window::{Slack, windows};
-use crate::{Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget};
-use vdnn_graph::NodeId;
+use crate::{Gap, Infeasible, MemoryPlan, Problem, fit_to_budget};
 use vdnn_tensor::Bytes;
 
 /// Walks of the greedy pass, each leaving more room for fragmentation.
@@ -45,7 +42,12 @@ impl MemoryPolicy for Dynamic {
             }
         }
         let memory_optimal = All { algorithms: Algorithms::MemoryOptimal }.plan(problem);
-        let last_resort = match fit_to_budget(problem, self.name(), &least_workspace(problem), &all::gaps(problem)) {
+        let last_resort = match fit_to_budget(
+            problem,
+            self.name(),
+            &least_workspace(problem, MemoryPlan::keep_all(problem.program)),
+            &all::gaps(problem),
+        ) {
             Ok(fitted) => memory_optimal.unwrap_or(fitted.plan),
             Err(refusal) => {
                 refusals.extend(memory_optimal.as_ref().err().cloned());
@@ -57,16 +59,6 @@ impl MemoryPolicy for Dynamic {
         let greedy = [conv::gaps(problem), all::gaps(problem)];
         Ok(greedy.iter().find_map(|gaps| greedy_plan(problem, gaps)).unwrap_or(last_resort))
     }
-}
-
-/// Keeps everything, with the algorithm of each kernel that wants the least workspace.
-fn least_workspace(problem: &Problem<'_>) -> MemoryPlan {
-    let least = |node: NodeId| {
-        let choices = problem.kernels.of(node).iter().enumerate();
-        choices.min_by_key(|(index, choice)| (choice.workspace, *index)).map_or(0, |(index, _)| index)
-    };
-    let algos = problem.program.graph.node_ids().map(|node| (node, least(node))).collect();
-    MemoryPlan { algos, ..MemoryPlan::keep_all(problem.program) }
 }
 
 /// Offloads `gaps` and gives each kernel the fastest algorithm whose workspace fits beside what its step holds. Of walks
@@ -81,40 +73,12 @@ fn greedy_plan_beside(problem: &Problem<'_>, gaps: &[Gap], reserve: f64) -> Opti
     let budget = problem.budgets.device?;
     let mut room = budget.checked_sub(problem.homes.extent())?;
     for _ in 0..WALKS {
-        let plan = walk(problem, gaps, room, (room as f64 * reserve) as Bytes)?;
+        let reserve = (room as f64 * reserve) as Bytes;
+        let plan = choose_beside(problem, &MemoryPlan::keep_all(problem.program), gaps, room, reserve)?;
         match fit_to_budget(problem, "dyn", &plan, gaps) {
             Ok(fitted) => return Some(fitted.plan),
             Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,
         }
     }
     Option::None
-}
-
-/// Algorithms for all kernels, none of which makes its step hold more than `room`, nor, where it can be helped, more than
-/// `room - reserve`.
-fn walk(problem: &Problem<'_>, gaps: &[Gap], room: Bytes, reserve: Bytes) -> Option<MemoryPlan> {
-    let mut plan = MemoryPlan::keep_all(problem.program);
-    let tight = with_windows(&plan, &windows(problem, &plan, gaps, Slack::Tight));
-    let liveness = Liveness::analyse(problem.program, &plan.order);
-    let mut intervals = Intervals::of(problem, &tight, &liveness).ok()?;
-    intervals.workspaces.clear();
-    for (u, held) in tight.order.iter().zip(intervals.live_profile()) {
-        let left = room.checked_sub(held)?;
-        let choice =
-            step_down(problem, u.node, left.saturating_sub(reserve)).or_else(|| leanest(problem, u.node, left))?;
-        plan.algos.insert(u.node, choice);
-    }
-    Some(plan)
-}
-
-/// The first choice, fastest first, whose workspace fits.
-fn step_down(problem: &Problem<'_>, node: NodeId, room: Bytes) -> Option<usize> {
-    problem.kernels.of(node).iter().position(|choice| choice.workspace <= room)
-}
-
-/// The choice with the least workspace, if that fits.
-fn leanest(problem: &Problem<'_>, node: NodeId, room: Bytes) -> Option<usize> {
-    let choices = problem.kernels.of(node).iter().enumerate();
-    let least = choices.min_by_key(|(index, choice)| (choice.workspace, *index))?;
-    (least.1.workspace <= room).then_some(least.0)
 }

@@ -7,6 +7,7 @@ mod all;
 mod baseline;
 mod conv;
 mod dynamic;
+mod hybrid;
 mod none;
 mod select;
 
@@ -14,6 +15,7 @@ pub use all::All;
 pub use baseline::Baseline;
 pub use conv::Conv;
 pub use dynamic::Dynamic;
+pub use hybrid::Hybrid;
 pub use none::None;
 pub use select::{FeatureGap, feature_gaps};
 
@@ -68,7 +70,7 @@ pub struct PolicyEntry {
 }
 
 /// All policies by name, for lists.
-pub const REGISTRY: [PolicyEntry; 9] = [
+pub const REGISTRY: [PolicyEntry; 10] = [
     entry("none", "keep everything, release after the last use; fastest algorithms (also none-p)"),
     entry("none-m", "keep everything; memory-optimal algorithms"),
     entry("baseline", "the paper's network-wide allocation; fastest algorithms (also baseline-p)"),
@@ -78,6 +80,7 @@ pub const REGISTRY: [PolicyEntry; 9] = [
     entry("conv", "offload the inputs of convolutions; fastest algorithms (also conv-p)"),
     entry("conv-m", "offload the inputs of convolutions; memory-optimal algorithms"),
     entry("dyn", "the paper's passes: the first of none, conv, all and their greedy forms that fits"),
+    entry("hybrid", "offload, recompute, algorithms and addresses chosen together, to any budget"),
 ];
 
 const fn entry(name: &'static str, description: &'static str) -> PolicyEntry {
@@ -97,6 +100,7 @@ pub fn find(name: &str) -> Option<Box<dyn MemoryPolicy>> {
         "all" => Some(Box::new(All { algorithms })),
         "conv" => Some(Box::new(Conv { algorithms })),
         "dyn" if family == name => Some(Box::new(Dynamic)),
+        "hybrid" if family == name => Some(Box::new(Hybrid)),
         _ => Option::None,
     }
 }

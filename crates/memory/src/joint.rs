@@ -1,0 +1,173 @@
+//! One decision for every value at once: kept, offloaded or made again, with algorithms, windows and addresses to match.
+//!
+//! ```text
+//!  fates (one a candidate) ─► order with later runs ─► gaps that leave ─► algorithms beside what is held
+//!                             (recompute)              (offload)          (choose_beside)
+//!                          ─► windows within the room ─► estimated seconds            [`Joint::estimate`]
+//!                          ─► addresses within the budget                            [`Joint::settle`]
+//! ```
+//!
+//! Not done here: which fates to try; that is a policy's.
+
+use crate::algorithms::{choose_beside, least_workspace};
+use crate::estimate::stretched_starts;
+use crate::fit::windows_within;
+use crate::{Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget, recompute};
+use std::collections::BTreeSet;
+use vdnn_graph::{Phase, Role, Step, ValueId};
+use vdnn_tensor::Bytes;
+
+/// Walks of [`Joint::settle`], each leaving more room for fragmentation.
+const WALKS: usize = 5;
+
+/// What happens to a candidate between forward and backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Keep,
+    Offload,
+    Recompute,
+}
+
+/// A storage that is idle between forward and backward.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub root: ValueId,
+    pub bytes: Bytes,
+    /// Its last use in forward and its first in backward, in the plain order.
+    pub gap: Gap,
+    /// Seconds of the kernels that write it, at their fastest.
+    pub rerun_seconds: f64,
+    /// Whether it can be made again as long as everything else is kept.
+    pub repeatable: bool,
+}
+
+/// A problem with its candidates.
+pub(crate) struct Joint<'a> {
+    pub problem: &'a Problem<'a>,
+    pub candidates: Vec<Candidate>,
+    /// Seconds of forward and of the rest at the fastest.
+    pub halves: [f64; 2],
+    policy: &'static str,
+}
+
+/// Fates, and the share of the room that algorithms leave to copies under way.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Decision {
+    pub fates: Vec<Fate>,
+    pub reserve: f64,
+}
+
+impl<'a> Joint<'a> {
+    /// Finds the candidates: feature maps of at least the least offload that cross from forward to backward.
+    pub fn new(problem: &'a Problem<'a>, policy: &'static str) -> Self {
+        let (program, liveness) = (problem.program, problem.liveness());
+        let graph = &program.graph;
+        let least = problem.options.min_offload.max(1);
+        let mut rerun = vec![0.0; graph.values().len()];
+        let mut halves = [0.0; 2];
+        for id in graph.node_ids() {
+            let (node, seconds) = (graph.node(id), problem.kernels.of(id)[0].seconds);
+            halves[usize::from(node.phase != Phase::Forward)] += seconds;
+            let mut roots: Vec<ValueId> = node.outputs.iter().map(|&value| program.aliases.root(value)).collect();
+            roots.dedup();
+            if node.phase == Phase::Forward {
+                roots.iter().for_each(|root| rerun[root.index()] += seconds);
+            }
+        }
+        let crosses =
+            |gap: &Gap| problem.phase(gap.from.step) == Phase::Forward && problem.phase(gap.to.step) != Phase::Forward;
+        let mut candidates: Vec<Candidate> = liveness
+            .roots()
+            .iter()
+            .filter(|&&root| graph.value(root).role == Role::FeatureMap)
+            .filter_map(|&root| liveness.gaps(root).find(crosses))
+            .map(|gap| Candidate {
+                root: gap.root,
+                bytes: program.aliases.storage_bytes(gap.root),
+                gap,
+                rerun_seconds: rerun[gap.root.index()],
+                repeatable: true,
+            })
+            .filter(|candidate| candidate.bytes >= least && candidate.gap.to.step.0 > candidate.gap.from.step.0 + 1)
+            .collect();
+        candidates.sort_by_key(|candidate| (candidate.gap.from.step, candidate.root));
+        let mut joint = Joint { problem, candidates, halves, policy };
+        joint.find_repeatable();
+        joint
+    }
+
+    /// Leaves out what cannot be made again: tries ever smaller groups beside those that can.
+    fn find_repeatable(&mut self) {
+        let all: Vec<usize> = (0..self.candidates.len()).collect();
+        let (mut wanted, mut groups) = (BTreeSet::new(), vec![all]);
+        while let Some(group) = groups.pop() {
+            let mut more: BTreeSet<ValueId> = group.iter().map(|&i| self.candidates[i].root).collect();
+            more.extend(&wanted);
+            if recompute(self.problem.program, &more).is_ok() {
+                wanted = more;
+            } else if group.len() > 1 {
+                let (first, second) = group.split_at(group.len() / 2);
+                groups.extend([second.to_vec(), first.to_vec()]);
+            }
+        }
+        for candidate in &mut self.candidates {
+            candidate.repeatable = wanted.contains(&candidate.root);
+        }
+    }
+
+    /// Bytes that homes leave of the device budget.
+    pub fn room(&self) -> Option<Bytes> {
+        self.problem.budgets.device?.checked_sub(self.problem.homes.extent())
+    }
+
+    /// The order that the fates make, and what leaves in it. `None` when something cannot be made again.
+    fn arrange(&self, fates: &[Fate]) -> Option<(MemoryPlan, Vec<Gap>)> {
+        let with = |fate: Fate| {
+            let chosen = self.candidates.iter().zip(fates).filter(move |(_, own)| **own == fate);
+            chosen.map(|(candidate, _)| candidate.root)
+        };
+        let program = self.problem.program;
+        let made = recompute(program, &with(Fate::Recompute).collect()).ok()?;
+        let plan = MemoryPlan { order: made.order, gaps: made.drops, ..MemoryPlan::keep_all(program) };
+        let graph = &program.graph;
+        let turns = plan.order.iter().position(|u| u.run > 0 || graph.node(u.node).phase != Phase::Forward)?;
+        let turns = Step(turns as u32);
+        let liveness = Liveness::analyse(program, &plan.order);
+        let crossing = |root: ValueId| liveness.gaps(root).find(|gap| gap.from.step < turns && turns <= gap.to.step);
+        let gaps = with(Fate::Offload).filter_map(crossing).collect();
+        Some((plan, gaps))
+    }
+
+    /// Seconds of the iteration if addresses cost nothing; `None` when the fates do not fit the budget.
+    pub fn estimate(&self, decision: &Decision) -> Option<f64> {
+        let room = self.room()?;
+        let (plan, gaps) = self.arrange(&decision.fates)?;
+        let reserve = (room as f64 * decision.reserve) as Bytes;
+        let plan = choose_beside(self.problem, &plan, &gaps, room, reserve)?;
+        let windows = windows_within(self.problem, &plan, &gaps, room)?;
+        stretched_starts(self.problem, &plan, &windows).last().copied()
+    }
+
+    /// A whole plan for a decision, addresses within the budget included.
+    pub fn settle(&self, decision: &Decision) -> Option<MemoryPlan> {
+        let budget = self.problem.budgets.device?;
+        let mut room = self.room()?;
+        let (plan, gaps) = self.arrange(&decision.fates)?;
+        for _ in 0..WALKS {
+            let reserve = (room as f64 * decision.reserve) as Bytes;
+            let chosen = choose_beside(self.problem, &plan, &gaps, room, reserve)?;
+            match fit_to_budget(self.problem, self.policy, &chosen, &gaps) {
+                Ok(fitted) => return Some(fitted.plan),
+                Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,
+            }
+        }
+        None
+    }
+
+    /// The plan of the fates with the least workspace of every kernel, or how much it lacks.
+    pub fn least(&self, fates: &[Fate]) -> Option<Result<MemoryPlan, Infeasible>> {
+        let (plan, gaps) = self.arrange(fates)?;
+        let plan = least_workspace(self.problem, plan);
+        Some(fit_to_budget(self.problem, self.policy, &plan, &gaps).map(|fitted| fitted.plan))
+    }
+}

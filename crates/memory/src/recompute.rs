@@ -1,0 +1,194 @@
+//! Making values again: an execution order in which forgotten storages are written anew just before backward needs them.
+//!
+//! ```text
+//!  forward        conv1  relu1  conv2  relu2  loss            Y1 forgotten after conv2 has read it
+//!  backward                                        dconv2     needs Y1
+//!  this order                     … loss  conv1' relu1'  dconv2 …
+//! ```
+//!
+//! A forgotten storage leaves after its last use in forward. When a later step reads one of its values, the node that made
+//! the value runs again, after those that make what it reads, as far back as something is still there. What was made again
+//! stays until its own last use. Storages that die in forward by themselves are made again in the same way. Nodes with an
+//! effect never run twice. Not done here: deciding what to forget.
+
+use crate::Residency;
+use std::collections::{BTreeMap, BTreeSet};
+use vdnn_graph::{NodeId, Op, Phase, Program, Use, ValueId};
+
+/// An order with later runs, and the gaps in which bytes are forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recomputation {
+    /// Every run of every node.
+    pub order: Vec<Use>,
+    /// [`Residency::Drop`] for each gap that ends with a rewriting, keyed as in [`crate::MemoryPlan::gaps`].
+    pub drops: BTreeMap<(ValueId, Use), Residency>,
+}
+
+/// A storage that cannot be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotRepeatable {
+    /// Its root.
+    pub root: ValueId,
+}
+
+/// The order in which the storages `forgotten` (by root) are made again when they are needed.
+///
+/// # Errors
+/// [`NotRepeatable`] when making one again would repeat an effect, needs a value that was overwritten for good, or would
+/// overwrite one that is still there.
+pub fn recompute(program: &Program, forgotten: &BTreeSet<ValueId>) -> Result<Recomputation, NotRepeatable> {
+    let mut walk = Walk::new(program, forgotten);
+    for (step, &node) in program.order.iter().enumerate() {
+        for &value in &program.graph.node(node).inputs {
+            walk.ensure(value)?;
+        }
+        walk.run(node);
+        walk.forget(step, node);
+    }
+    Ok(Recomputation { order: walk.order, drops: walk.drops })
+}
+
+struct Walk<'a> {
+    program: &'a Program,
+    /// By value: who makes it.
+    producer: Vec<Option<NodeId>>,
+    /// By root: the values of the storage.
+    values: Vec<Vec<ValueId>>,
+    /// By root: the step after which its values are gone.
+    gone_after: Vec<Option<usize>>,
+    /// By value: whether its bytes are there.
+    present: Vec<bool>,
+    /// By root: whether the next write begins a new life.
+    left: Vec<bool>,
+    runs: Vec<u16>,
+    order: Vec<Use>,
+    drops: BTreeMap<(ValueId, Use), Residency>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(program: &'a Program, forgotten: &BTreeSet<ValueId>) -> Self {
+        let (graph, aliases) = (&program.graph, &program.aliases);
+        let n = graph.values().len();
+        let (mut producer, mut values) = (vec![None; n], vec![Vec::new(); n]);
+        for id in graph.node_ids() {
+            graph.node(id).outputs.iter().for_each(|value| producer[value.index()] = Some(id));
+        }
+        graph.value_ids().for_each(|value| values[aliases.root(value).index()].push(value));
+        let (mut last, mut last_forward) = (vec![0; n], vec![None; n]);
+        for (step, &id) in program.order.iter().enumerate() {
+            let node = graph.node(id);
+            for &value in node.inputs.iter().chain(&node.outputs) {
+                let root = aliases.root(value).index();
+                last[root] = step;
+                if node.phase == Phase::Forward {
+                    last_forward[root] = Some(step);
+                }
+            }
+        }
+        let home = |root: usize| crate::homes::is_home(graph.values()[root].role);
+        let mut leaves = vec![false; n];
+        forgotten.iter().for_each(|root| leaves[root.index()] = true);
+        let ends = |root: usize| {
+            let step = last_forward[root].filter(|_| !home(root))?;
+            (leaves[root] || last[root] == step).then_some(step)
+        };
+        let gone_after = (0..n).map(ends).collect();
+        Walk {
+            program,
+            present: producer.iter().map(Option::is_none).collect(),
+            producer,
+            values,
+            gone_after,
+            left: vec![false; n],
+            runs: vec![0; graph.nodes().len()],
+            order: Vec::with_capacity(program.order.len()),
+            drops: BTreeMap::new(),
+        }
+    }
+
+    /// Makes a value again unless it is there, what it is made from first.
+    fn ensure(&mut self, value: ValueId) -> Result<(), NotRepeatable> {
+        let mut wanted = vec![value];
+        let mut turns = 0;
+        while let Some(&value) = wanted.last() {
+            if self.present[value.index()] {
+                wanted.pop();
+                continue;
+            }
+            let node = self.producer[value.index()].ok_or_else(|| self.refuse(value))?;
+            let missing = self.program.graph.node(node).inputs.iter().find(|input| !self.present[input.index()]);
+            // A chain visits every value once; more turns mean that making one input destroys another.
+            turns += 1;
+            if turns > 2 * self.present.len() {
+                return Err(self.refuse(value));
+            }
+            match missing {
+                Some(&input) => wanted.push(input),
+                None => self.repeat(node)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, value: ValueId) -> NotRepeatable {
+        NotRepeatable { root: self.program.aliases.root(value) }
+    }
+
+    /// Runs a node again if that repeats no effect and overwrites nothing that is there.
+    fn repeat(&mut self, id: NodeId) -> Result<(), NotRepeatable> {
+        let node = self.program.graph.node(id);
+        for &output in &node.outputs {
+            let taken = self.values[self.program.aliases.root(output).index()].iter().any(|&other| {
+                self.present[other.index()] && !node.inputs.contains(&other) && self.overlap(other, output)
+            });
+            if taken || node.op.has_effect() {
+                return Err(self.refuse(output));
+            }
+        }
+        self.run(id);
+        Ok(())
+    }
+
+    /// One run: outputs are there, what they were written over is not.
+    fn run(&mut self, id: NodeId) {
+        let node = self.program.graph.node(id);
+        let u = Use { node: id, run: self.runs[id.index()] };
+        self.runs[id.index()] += 1;
+        self.order.push(u);
+        let shares = node.op.is_view() || matches!(node.op, Op::Concat(_) | Op::Split(_));
+        for &output in &node.outputs {
+            let root = self.program.aliases.root(output);
+            for index in 0..self.values[root.index()].len() {
+                let other = self.values[root.index()][index];
+                let survives = shares && (node.inputs.contains(&other) || node.outputs.contains(&other));
+                if self.present[other.index()] && !survives && self.overlap(other, output) {
+                    self.present[other.index()] = false;
+                }
+            }
+            self.present[output.index()] = true;
+            if std::mem::replace(&mut self.left[root.index()], false) {
+                self.drops.insert((root, u), Residency::Drop);
+            }
+        }
+    }
+
+    /// Lets go of the storages that leave after this step.
+    fn forget(&mut self, step: usize, node: NodeId) {
+        let node = self.program.graph.node(node);
+        for &value in node.inputs.iter().chain(&node.outputs) {
+            let root = self.program.aliases.root(value).index();
+            if self.gone_after[root] == Some(step) {
+                self.left[root] = true;
+                for &value in &self.values[root] {
+                    self.present[value.index()] = false;
+                }
+            }
+        }
+    }
+
+    fn overlap(&self, a: ValueId, b: ValueId) -> bool {
+        let (a, b) = (self.program.aliases.location(a), self.program.aliases.location(b));
+        let whole = a.rows == 1 || b.rows == 1;
+        whole || (a.offset < b.offset + b.row_bytes && b.offset < a.offset + a.row_bytes)
+    }
+}
