@@ -55,18 +55,14 @@ impl MemoryPolicy for Hybrid {
             return Ok(plan);
         }
         let joint = Joint::new(problem, "hybrid");
-        let mut estimates = Estimates::new(&joint);
-        let mut found = improve(&mut estimates, seeds(&joint));
+        // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
+        let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
+        let mut found = improve(&mut Estimates::new(&joint), seeds(&joint));
         found.truncate(FINALISTS);
-        let dynamic = Dynamic.plan(problem);
-        let plans = found.iter().filter_map(|scored| joint.settle(&scored.decision));
-        let timed =
-            plans.chain(dynamic.as_ref().ok().cloned()).filter_map(|plan| Some((simulated(problem, &plan)?, plan)));
+        let plans = found.iter().filter_map(|scored| joint.settle(&scored.decision)).chain([sure.clone()]);
+        let timed = plans.filter_map(|plan| Some((simulated(problem, &plan)?, plan)));
         let best = timed.reduce(|best, next| if next.0 < best.0 { next } else { best });
-        match (best, dynamic) {
-            (Some((_, plan)), _) | (None, Ok(plan)) => Ok(plan),
-            (None, Err(refusal)) => last_resort(&joint, refusal),
-        }
+        Ok(best.map_or(sure, |(_, plan)| plan))
     }
 }
 
@@ -217,8 +213,9 @@ fn climb(estimates: &mut Estimates<'_, '_>, mut best: Scored, budget: usize) -> 
     }
 }
 
-/// No decision fits as estimated: the first of the leanest that fits all the same, or the least that they lack.
-fn last_resort(joint: &Joint<'_>, mut least: Infeasible) -> Result<MemoryPlan, Infeasible> {
+/// The first of the leanest decisions that fits, with the least workspace of each kernel; else how much the best of them
+/// lacks.
+fn leanest(joint: &Joint<'_>, mut least: Infeasible) -> Result<MemoryPlan, Infeasible> {
     for checkpoint in [Fate::Offload, Fate::Keep] {
         for stride in [1, 2, 4, 8] {
             match joint.least(&strided(joint, stride, checkpoint)) {
