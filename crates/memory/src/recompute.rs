@@ -13,7 +13,7 @@
 
 use crate::Residency;
 use std::collections::BTreeMap;
-use vdnn_graph::{NodeId, Op, Phase, Program, Use, ValueId};
+use vdnn_graph::{Node, NodeId, Op, Phase, Program, Use, ValueId};
 
 /// An order with later runs, and the gaps in which bytes are forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,9 +129,7 @@ impl<'a> Walk<'a> {
     fn repeat(&mut self, id: NodeId) -> Result<(), NotRepeatable> {
         let node = self.program.graph.node(id);
         for &output in &node.outputs {
-            let taken = self.values[self.program.aliases.root(output).index()].iter().any(|&other| {
-                self.present[other.index()] && !node.inputs.contains(&other) && self.overlap(other, output)
-            });
+            let taken = self.overwritten(node, output).any(|other| !node.inputs.contains(&other));
             if taken || node.op.has_effect() {
                 return Err(self.refuse(output));
             }
@@ -140,23 +138,28 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Values that are there and that writing `output` destroys. Views, concatenations and splits only name bytes anew.
+    fn overwritten(&self, node: &Node, output: ValueId) -> impl Iterator<Item = ValueId> {
+        let renames = node.op.is_view() || matches!(node.op, Op::Concat(_) | Op::Split(_));
+        let neighbours = &self.values[self.program.aliases.root(output).index()];
+        let others = if renames { &[] } else { neighbours.as_slice() };
+        others
+            .iter()
+            .copied()
+            .filter(move |&other| other != output && self.present[other.index()] && self.overlap(other, output))
+    }
+
     /// One run: outputs are there, what they were written over is not.
     fn run(&mut self, id: NodeId) {
         let node = self.program.graph.node(id);
         let u = Use { node: id, run: self.runs[id.index()] };
         self.runs[id.index()] += 1;
         self.order.push(u);
-        let shares = node.op.is_view() || matches!(node.op, Op::Concat(_) | Op::Split(_));
         for &output in &node.outputs {
-            let root = self.program.aliases.root(output);
-            for index in 0..self.values[root.index()].len() {
-                let other = self.values[root.index()][index];
-                let survives = shares && (node.inputs.contains(&other) || node.outputs.contains(&other));
-                if self.present[other.index()] && !survives && self.overlap(other, output) {
-                    self.present[other.index()] = false;
-                }
-            }
+            let gone: Vec<ValueId> = self.overwritten(node, output).collect();
+            gone.into_iter().for_each(|other| self.present[other.index()] = false);
             self.present[output.index()] = true;
+            let root = self.program.aliases.root(output);
             if std::mem::replace(&mut self.left[root.index()], false) {
                 self.drops.insert((root, u), Residency::Drop);
             }
