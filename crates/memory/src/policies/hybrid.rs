@@ -25,8 +25,8 @@ const STRIDES: [usize; 9] = [1, 2, 3, 4, 6, 8, 12, 20, 32];
 const RESERVES: [f64; 3] = [0.0, 0.12, 0.3];
 /// What a candidate's fate may be.
 const FATES: [Fate; 5] = [Fate::Keep, Fate::Offload, Fate::Recompute, Fate::OffloadEach, Fate::RecomputeEach];
-/// Seeds improved by changing fates.
-const IMPROVED: usize = 2;
+/// Estimates for which one more seed is improved, beyond two.
+const ESTIMATES_A_CLIMB: usize = 200;
 /// Seeds given addresses and simulated.
 const STARTS: usize = 12;
 /// Estimates in all, in steps: what bounds the time of planning, with the next.
@@ -99,7 +99,7 @@ impl<'a, 'b> Search<'a, 'b> {
             starts.extend(self.planned(decision));
         }
         starts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        starts.truncate(IMPROVED);
+        starts.truncate((self.estimates / ESTIMATES_A_CLIMB).clamp(2, STARTS));
         let count = starts.len();
         for (index, start) in starts.into_iter().enumerate() {
             let share = self.estimates / (count - index);
