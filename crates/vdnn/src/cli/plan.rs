@@ -58,7 +58,7 @@ pub fn run(args: &PlanCommand) -> Result<Report> {
     let costs = costs(&args.plan)?;
     let settings = resolve::settings(&args.plan, costs.links(args.link_scale), costs.is_modelled())?;
     let kernels = costs.estimate(&program)?.table;
-    let explained = measure(program, kernels, costs.name().to_string(), &settings)?;
+    let explained = explain(program, kernels, costs.name().to_string(), &settings)?;
     if let Some(path) = &args.plan.out {
         resolve::write_schedule(path, &explained.planned.schedule)?;
     }
@@ -80,7 +80,7 @@ fn costs(args: &PlanArgs) -> Result<Costs> {
     }
 }
 
-fn measure(program: Arc<Program>, kernels: KernelTable, machine: String, settings: &Settings) -> Result<Explained> {
+fn explain(program: Arc<Program>, kernels: KernelTable, machine: String, settings: &Settings) -> Result<Explained> {
     let homes = HomeLayout::for_graphs(&[&program.graph], settings.options.alignment);
     let started = Instant::now();
     let planned = plan::plan(Arc::clone(&program), kernels, &homes, settings)?;
