@@ -33,7 +33,7 @@ pub struct PlanCommand {
     #[arg(long)]
     print: bool,
     /// Say of this value instead why it is where it is: its uses, its gaps, and what they cost.
-    #[arg(long, value_name = "VALUE")]
+    #[arg(long, value_name = "VALUE", conflicts_with = "print")]
     explain: Option<String>,
 }
 

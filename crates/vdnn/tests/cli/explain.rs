@@ -107,4 +107,5 @@ fn names_that_are_none() {
     fails(1, &format!("{PLAN} --explain features.5.y"), &["unknown value", "features.5.y", "nearest", "features.5"]);
     fails(1, &format!("{PLAN} --explain %imgae"), &["unknown value \"imgae\"", "image"]);
     fails(2, &format!("{PLAN} --explain"), &["--explain"]);
+    fails(2, &format!("{PLAN} --print --explain features.5"), &["--print", "--explain"]);
 }

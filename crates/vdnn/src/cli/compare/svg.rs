@@ -22,6 +22,9 @@ pub struct Axes {
     /// The drawing's vertical axis.
     #[arg(long, value_enum, default_value_t = Upward::Slowdown)]
     svg_y: Upward,
+    /// Stretch small values of the vertical axis: logarithmic above 1.
+    #[arg(long)]
+    svg_log: bool,
 }
 
 /// Horizontal axes.
@@ -145,14 +148,15 @@ impl Axes {
 struct Scale {
     x_begin: f64,
     x_end: f64,
-    y_end: f64,
     x_step: f64,
-    y_step: f64,
+    /// Values marked on the vertical axis, from 0 to its end.
+    y_ticks: Vec<f64>,
+    log: bool,
     unit: (&'static str, f64),
 }
 
 impl Scale {
-    fn of(case: &Case, points: &[Point<'_>]) -> Self {
+    fn of(case: &Case, points: &[Point<'_>], log: bool) -> Self {
         let marks = [case.least_floor, case.none_peak].map(|bytes| bytes as f64);
         let memory = || points.iter().map(|point| point.x).chain(marks);
         let (least, most) = (memory().fold(f64::INFINITY, f64::min), memory().fold(0.0, f64::max));
@@ -160,10 +164,10 @@ impl Scale {
         let units = [("GiB", (1u64 << 30) as f64), ("MiB", (1u64 << 20) as f64), ("KiB", 1024.0)];
         let unit = units.into_iter().find(|&(_, bytes)| most >= bytes).unwrap_or(("bytes", 1.0));
         let range = if most > least { most - least } else { most };
-        let (x_step, y_step) = (step(range / unit.1) * unit.1, step(slowest));
+        let x_step = step(range / unit.1) * unit.1;
         let x_begin = (least / x_step).floor() * x_step;
-        let after = |most: f64, step: f64| (most / step * 1.001).ceil().max(1.0) * step;
-        Scale { x_begin, x_end: after(most, x_step), y_end: after(slowest, y_step), x_step, y_step, unit }
+        let x_end = (most / x_step * 1.001).ceil().max(1.0) * x_step;
+        Scale { x_begin, x_end, x_step, y_ticks: y_ticks(slowest * 1.001, log), log, unit }
     }
 
     fn x(&self, bytes: f64) -> f64 {
@@ -171,8 +175,22 @@ impl Scale {
     }
 
     fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - value / self.y_end * (HEIGHT - TOP - BOTTOM)
+        let height = |value: f64| if self.log { value.ln_1p() } else { value };
+        let end = self.y_ticks.last().copied().unwrap_or(1.0);
+        HEIGHT - BOTTOM - height(value) / height(end) * (HEIGHT - TOP - BOTTOM)
     }
+}
+
+/// Marks from 0 until one is at least `most`: evenly, or 1, 2, 5, 10, 20 and so on.
+fn y_ticks(most: f64, log: bool) -> Vec<f64> {
+    let even = step(most);
+    let mark = |i: i32| match (log, i) {
+        (false, i) => f64::from(i) * even,
+        (true, 0) => 0.0,
+        (true, i) => [1.0, 2.0, 5.0][(i as usize - 1) % 3] * 10f64.powi((i - 1) / 3),
+    };
+    let below = (1..).take_while(|&i| mark(i) < most).count() as i32;
+    (0..=below + 1).map(mark).collect()
 }
 
 /// A distance between ticks that people can read: 1, 2 or 5 times a power of ten, some five of them.
@@ -187,11 +205,12 @@ fn step(most: f64) -> f64 {
 
 fn panel(svg: &mut String, case: &Case, cells: &[&Cell], policies: &[&str], axes: Axes) {
     let points: Vec<Point<'_>> = cells.iter().filter_map(|cell| axes.point(cell)).collect();
-    let scale = Scale::of(case, &points);
+    let scale = Scale::of(case, &points, axes.svg_log);
     let title = format!("{}, batch {}, {}", case.model, case.batch_size, case.machine_title());
     let _ =
         writeln!(svg, "<text x=\"{LEFT}\" y=\"18\" font-size=\"14\" font-weight=\"bold\">{}</text>", escape(&title));
     frame(svg, &scale, axes);
+    bound(svg, &scale, cells, axes);
     landmark(svg, &scale, case.least_floor, "least floor");
     landmark(svg, &scale, case.none_peak, "none");
     for (index, policy) in policies.iter().enumerate() {
@@ -209,15 +228,13 @@ fn panel(svg: &mut String, case: &Case, cells: &[&Cell], policies: &[&str], axes
 /// Axes with ticks, grid, units and labels.
 fn frame(svg: &mut String, scale: &Scale, axes: Axes) {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    let ticks = |begin: f64, end: f64, step: f64| {
-        (0..=((end - begin) / step).round() as u32).map(move |i| begin + f64::from(i) * step)
-    };
-    for at in ticks(scale.x_begin, scale.x_end, scale.x_step) {
+    let n_steps = ((scale.x_end - scale.x_begin) / scale.x_step).round() as u32;
+    for at in (0..=n_steps).map(|i| scale.x_begin + f64::from(i) * scale.x_step) {
         let (x, label) = (scale.x(at), number(at / scale.unit.1));
         let _ = writeln!(svg, "<path d=\"M{x:.1},{TOP}V{bottom}\" stroke=\"#e4e4e4\"/>");
         let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>", bottom + 17.0);
     }
-    for at in ticks(0.0, scale.y_end, scale.y_step) {
+    for &at in &scale.y_ticks {
         let (y, label) = (scale.y(at), number(at));
         let _ = writeln!(svg, "<path d=\"M{LEFT},{y:.1}H{right}\" stroke=\"#e4e4e4\"/>");
         let _ = writeln!(svg, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", LEFT - 6.0, y + 4.0);
@@ -243,6 +260,31 @@ fn landmark(svg: &mut String, scale: &Scale, bytes: Bytes, name: &str) {
         "<path d=\"M{x:.1},{TOP}V{bottom}\" stroke=\"#888888\" stroke-dasharray=\"3,3\"/>\
          <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\" fill=\"#666666\">{name}</text>",
         TOP - 5.0
+    );
+}
+
+/// What no plan is below, where it is known: at each budget, and from one down to the next the one with more memory.
+fn bound(svg: &mut String, scale: &Scale, cells: &[&Cell], axes: Axes) {
+    let point = |cell: &&Cell| {
+        let (budget, ms) = (cell.budget_bytes? as f64, cell.lower_bound_ms?);
+        let y = match axes.svg_y {
+            Upward::Slowdown => (ms / cell.oracle_ms - 1.0) * 100.0,
+            Upward::Ms => ms,
+        };
+        let inside = (scale.x_begin..=scale.x_end).contains(&budget) && y.is_finite();
+        inside.then(|| (scale.x(budget), scale.y(y.max(0.0))))
+    };
+    let mut points: Vec<(f64, f64)> = cells.iter().filter_map(point).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points.dedup();
+    let Some(&(x, y)) = points.first() else { return };
+    let mut path = format!("M{x:.1},{y:.1}");
+    for (x, y) in &points[1..] {
+        let _ = write!(path, "V{y:.1}H{x:.1}");
+    }
+    let _ = writeln!(
+        svg,
+        "<path d=\"{path}\" fill=\"none\" stroke=\"#555555\" stroke-dasharray=\"6,3\"><title>no plan is below</title></path>"
     );
 }
 
