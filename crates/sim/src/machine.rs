@@ -202,5 +202,5 @@ fn nearest(name: &str) -> Vec<String> {
     let lower = name.to_lowercase();
     let mut names = Machine::list();
     names.sort_by(|a, b| strsim::jaro_winkler(&lower, b).total_cmp(&strsim::jaro_winkler(&lower, a)));
-    names.into_iter().map(str::to_string).collect()
+    names.into_iter().take(3).map(str::to_string).collect()
 }

@@ -56,6 +56,9 @@ const MARKERS: [&str; 5] = [
     "M-5,0A5,5 0 1 0 5,0A5,5 0 1 0 -5,0Z",
 ];
 
+/// How the lower bound is drawn.
+const BOUND: &str = "fill=\"none\" stroke=\"#555555\" stroke-dasharray=\"6,3\"";
+
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 66.0;
@@ -80,7 +83,8 @@ pub fn draw(cases: &[Case], cells: &[Cell], axes: Axes) -> String {
     let width = columns as f64 * WIDTH;
     let entries = ((width - LEFT) / LEGEND_ENTRY).max(1.0) as usize;
     let panels = rows as f64 * HEIGHT;
-    let height = panels + policies.len().div_ceil(entries) as f64 * LEGEND_ROW + 14.0;
+    let bounded = cells.iter().any(|cell| cell.lower_bound_ms.is_some());
+    let height = panels + (policies.len() + usize::from(bounded)).div_ceil(entries) as f64 * LEGEND_ROW + 14.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n<title>{} against {}</title>\n\
@@ -95,10 +99,23 @@ pub fn draw(cases: &[Case], cells: &[Cell], axes: Axes) -> String {
         panel(&mut svg, case, &mine, &policies, axes);
         svg.push_str("</g>\n");
     }
+    let place = |index: usize| {
+        let (column, row) = ((index % entries) as f64, (index / entries) as f64);
+        (LEFT + column * LEGEND_ENTRY, panels + row * LEGEND_ROW + 8.0)
+    };
     for (index, policy) in policies.iter().enumerate() {
-        let x = LEFT + (index % entries) as f64 * LEGEND_ENTRY;
-        let y = panels + (index / entries) as f64 * LEGEND_ROW + 8.0;
-        legend(&mut svg, index, policy, x, y);
+        legend(&mut svg, index, policy, place(index));
+    }
+    if bounded {
+        let (x, y) = place(policies.len());
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{},{y}H{}\" {BOUND}/><text x=\"{}\" y=\"{}\">lower bound</text>",
+            x - 14.0,
+            x + 14.0,
+            x + 20.0,
+            y + 4.0
+        );
     }
     svg.push_str("</svg>\n");
     svg
@@ -282,10 +299,7 @@ fn bound(svg: &mut String, scale: &Scale, cells: &[&Cell], axes: Axes) {
     for (x, y) in &points[1..] {
         let _ = write!(path, "V{y:.1}H{x:.1}");
     }
-    let _ = writeln!(
-        svg,
-        "<path d=\"{path}\" fill=\"none\" stroke=\"#555555\" stroke-dasharray=\"6,3\"><title>no plan is below</title></path>"
-    );
+    let _ = writeln!(svg, "<path d=\"{path}\" {BOUND}><title>no plan is below</title></path>");
 }
 
 /// One policy's points, sorted by memory: a stepped line through those that no other beats.
@@ -327,7 +341,7 @@ fn tip(cell: &Cell) -> String {
     )
 }
 
-fn legend(svg: &mut String, index: usize, policy: &str, x: f64, y: f64) {
+fn legend(svg: &mut String, index: usize, policy: &str, (x, y): (f64, f64)) {
     let (colour, marker) = look(index);
     let _ = writeln!(
         svg,
