@@ -109,7 +109,7 @@ pub enum Update {
 /// How memory is planned.
 #[derive(Args, Clone)]
 pub struct PlanArgs {
-    /// Memory policy; see `vdnn policies`. (`none`, or `dyn` with a budget, unless given.)
+    /// Memory policy; see `vdnn policies`. (`none`, or `hybrid` with a budget, unless given.)
     #[arg(long)]
     pub policy: Option<String>,
     /// Device memory the plan may use, e.g. 12GiB; `none` for unlimited.

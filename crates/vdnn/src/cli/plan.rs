@@ -118,7 +118,7 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "disk_peak_bytes": planned.schedule.peak_bytes(Space::Disk),
         "offload_bytes": planned.schedule.transfer_bytes(Direction::Offload),
         "prefetch_bytes": planned.schedule.transfer_bytes(Direction::Prefetch),
-        "recompute_ms": 0.0,
+        "recompute_ms": planned.recompute_seconds() * 1e3,
         "predicted_ms": explained.predicted_ms,
         "oracle_ms": explained.oracle_ms,
         "lower_bound_ms": null,
@@ -168,6 +168,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
         ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),
         ("prefetched per step", bytes(schedule.transfer_bytes(Direction::Prefetch))),
+        ("made again", format!("{:.3} ms of kernels", planned.recompute_seconds() * 1e3)),
         (
             "predicted step",
             format!(

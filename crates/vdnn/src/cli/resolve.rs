@@ -89,9 +89,9 @@ pub fn optimization(args: &OptimizerArgs) -> Result<Optimization> {
     Ok(Optimization { optimizer, update_at, decay_vectors: true })
 }
 
-/// The policy asked for: `none`, or `dyn` when there is a budget, unless named.
+/// The policy asked for: `none`, or `hybrid` when there is a budget, unless named.
 pub fn policy(args: &PlanArgs) -> Result<Box<dyn MemoryPolicy>> {
-    let default = if args.budget.0.is_some() { "dyn" } else { "none" };
+    let default = if args.budget.0.is_some() { "hybrid" } else { "none" };
     policy_named(args.policy.as_deref().unwrap_or(default))
 }
 

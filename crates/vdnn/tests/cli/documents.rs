@@ -56,11 +56,11 @@ fn plan_says_all_it_must() {
     assert!((called.number("offload_bytes") / 1e9 - 2.286).abs() < 0.001);
 }
 
-/// With a budget and no policy `dyn` plans, without either nothing is moved.
+/// With a budget and no policy `hybrid` plans, without either nothing is moved.
 #[test]
 fn the_default_policy_follows_the_budget() {
     assert_eq!(succeeds("plan --model vgg-small").text("policy"), "none");
-    assert_eq!(succeeds("plan --model vgg-small --budget 1GiB").text("policy"), "dyn");
+    assert_eq!(succeeds("plan --model vgg-small --budget 1GiB").text("policy"), "hybrid");
 }
 
 /// Here or on a machine with a GPU: a list of checks, each with a status of three, and a status that agrees.

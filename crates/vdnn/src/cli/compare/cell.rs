@@ -8,7 +8,7 @@ use vdnn_memory::{Budgets, PlanError};
 use vdnn_schedule::{Direction, Space};
 use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
-use vdnn_train::{Planned, TrainError};
+use vdnn_train::TrainError;
 
 /// One result; keys are those of the JSON document and the CSV file.
 #[derive(Clone, Debug, Serialize)]
@@ -124,14 +124,8 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     cell.host_peak_bytes = Some(schedule.peak_bytes(Space::Host));
     cell.offload_bytes = Some(schedule.transfer_bytes(Direction::Offload));
     cell.prefetch_bytes = Some(schedule.transfer_bytes(Direction::Prefetch));
-    cell.recompute_ms = Some(recompute_ms(&planned));
+    cell.recompute_ms = Some(planned.recompute_seconds() * 1e3);
     cell.predicted_ms = Some(predicted_ms);
     cell.slowdown_percent = Some((predicted_ms / case.oracle_ms - 1.0) * 100.0);
     Ok(cell)
-}
-
-/// Time of the runs that compute again what had been computed.
-fn recompute_ms(planned: &Planned) -> f64 {
-    let again = planned.plan.order.iter().filter(|u| u.run > 0);
-    again.fold(0.0, |ms, u| ms + planned.kernels.of(u.node)[planned.plan.choice(u.node)].seconds * 1e3)
 }
