@@ -12,4 +12,5 @@ mod network;
 mod plan;
 mod random;
 mod random_graphs;
+mod sweep;
 mod windows;
