@@ -12,13 +12,13 @@ use vdnn_tensor::Bytes;
 pub(crate) fn choose_beside(
     problem: &Problem<'_>,
     plan: &MemoryPlan,
+    liveness: &Liveness,
     gaps: &[Gap],
     room: Bytes,
     reserve: Bytes,
 ) -> Option<MemoryPlan> {
     let tight = with_windows(plan, &windows(problem, plan, gaps, Slack::Tight));
-    let liveness = Liveness::analyse(problem.program, &plan.order);
-    let mut intervals = Intervals::of(problem, &tight, &liveness).ok()?;
+    let mut intervals = Intervals::of(problem, &tight, liveness).ok()?;
     intervals.workspaces.clear();
     // A node's runs share one algorithm, so the run with the least room decides.
     let mut left: Vec<Option<Bytes>> = vec![None; problem.program.graph.nodes().len()];
@@ -31,7 +31,10 @@ pub(crate) fn choose_beside(
     for node in problem.program.graph.node_ids() {
         let left = left[node.index()].unwrap_or(0);
         let choice = step_down(problem, node, left.saturating_sub(reserve)).or_else(|| leanest(problem, node, left))?;
-        plan.algos.insert(node, choice);
+        // The fastest needs no word.
+        if choice > 0 {
+            plan.algos.insert(node, choice);
+        }
     }
     Some(plan)
 }

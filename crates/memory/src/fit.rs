@@ -69,12 +69,12 @@ pub fn fit_to_budget(
 pub(crate) fn windows_within(
     problem: &Problem<'_>,
     plan: &MemoryPlan,
+    liveness: &Liveness,
     gaps: &[Gap],
     room: Bytes,
 ) -> Option<Vec<Window>> {
-    let liveness = Liveness::analyse(problem.program, &plan.order);
     let holds = |chosen: &[Window]| {
-        let intervals = Intervals::of(problem, &with_windows(plan, chosen), &liveness).ok()?;
+        let intervals = Intervals::of(problem, &with_windows(plan, chosen), liveness).ok()?;
         intervals.live_profile().into_iter().max()
     };
     let relaxed = windows(problem, plan, gaps, Slack::Relaxed);
@@ -82,7 +82,7 @@ pub(crate) fn windows_within(
         return Some(relaxed);
     }
     let tight = windows(problem, plan, gaps, Slack::Tight);
-    (holds(&tight)? <= room).then(|| lengthen(problem, plan, &liveness, &relaxed, &tight, room))
+    (holds(&tight)? <= room).then(|| lengthen(problem, plan, liveness, &relaxed, &tight, room))
 }
 
 /// The extent of a plan's device arena.

@@ -11,9 +11,9 @@
 
 use crate::algorithms::{choose_beside, least_workspace};
 use crate::estimate::stretched_starts;
-use crate::fit::windows_within;
-use crate::{Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget, recompute};
-use std::collections::BTreeSet;
+use crate::fit::{peak_of, windows_within, with_windows};
+use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget, recompute};
+use std::collections::BTreeMap;
 use vdnn_graph::{Phase, Role, Step, ValueId};
 use vdnn_tensor::Bytes;
 
@@ -26,6 +26,17 @@ pub(crate) enum Fate {
     Keep,
     Offload,
     Recompute,
+    /// Offloaded again after each use in backward that is not the last.
+    OffloadEach,
+    /// Made again for each use in backward.
+    RecomputeEach,
+}
+
+impl Fate {
+    /// What a storage that cannot be made again may not have.
+    pub fn repeats(self) -> bool {
+        matches!(self, Fate::Recompute | Fate::RecomputeEach)
+    }
 }
 
 /// A storage that is idle between forward and backward.
@@ -55,6 +66,15 @@ pub(crate) struct Joint<'a> {
 pub(crate) struct Decision {
     pub fates: Vec<Fate>,
     pub reserve: f64,
+}
+
+/// What fates make of the iteration, before algorithms and windows.
+struct Arranged {
+    /// The order, and what is made again.
+    plan: MemoryPlan,
+    liveness: Liveness,
+    /// What leaves.
+    gaps: Vec<Gap>,
 }
 
 impl<'a> Joint<'a> {
@@ -99,9 +119,10 @@ impl<'a> Joint<'a> {
     /// Leaves out what cannot be made again: tries ever smaller groups beside those that can.
     fn find_repeatable(&mut self) {
         let all: Vec<usize> = (0..self.candidates.len()).collect();
-        let (mut wanted, mut groups) = (BTreeSet::new(), vec![all]);
+        let (mut wanted, mut groups) = (BTreeMap::new(), vec![all]);
         while let Some(group) = groups.pop() {
-            let mut more: BTreeSet<ValueId> = group.iter().map(|&i| self.candidates[i].root).collect();
+            let mut more: BTreeMap<ValueId, Forget> =
+                group.iter().map(|&i| (self.candidates[i].root, Forget::Once)).collect();
             more.extend(&wanted);
             if recompute(self.problem.program, &more).is_ok() {
                 wanted = more;
@@ -111,7 +132,7 @@ impl<'a> Joint<'a> {
             }
         }
         for candidate in &mut self.candidates {
-            candidate.repeatable = wanted.contains(&candidate.root);
+            candidate.repeatable = wanted.contains_key(&candidate.root);
         }
     }
 
@@ -121,52 +142,64 @@ impl<'a> Joint<'a> {
     }
 
     /// The order that the fates make, and what leaves in it. `None` when something cannot be made again.
-    fn arrange(&self, fates: &[Fate]) -> Option<(MemoryPlan, Vec<Gap>)> {
-        let with = |fate: Fate| {
-            let chosen = self.candidates.iter().zip(fates).filter(move |(_, own)| **own == fate);
-            chosen.map(|(candidate, _)| candidate.root)
-        };
+    fn arrange(&self, fates: &[Fate]) -> Option<Arranged> {
         let program = self.problem.program;
-        let made = recompute(program, &with(Fate::Recompute).collect()).ok()?;
+        let own = || self.candidates.iter().map(|candidate| candidate.root).zip(fates.iter().copied());
+        let forgotten = own().filter_map(|(root, fate)| match fate {
+            Fate::Recompute => Some((root, Forget::Once)),
+            Fate::RecomputeEach => Some((root, Forget::AfterEachUse)),
+            _ => None,
+        });
+        let made = recompute(program, &forgotten.collect()).ok()?;
         let plan = MemoryPlan { order: made.order, gaps: made.drops, ..MemoryPlan::keep_all(program) };
         let graph = &program.graph;
         let turns = plan.order.iter().position(|u| u.run > 0 || graph.node(u.node).phase != Phase::Forward)?;
         let turns = Step(turns as u32);
         let liveness = Liveness::analyse(program, &plan.order);
-        let crossing = |root: ValueId| liveness.gaps(root).find(|gap| gap.from.step < turns && turns <= gap.to.step);
-        let gaps = with(Fate::Offload).filter_map(crossing).collect();
-        Some((plan, gaps))
+        let mut gaps = Vec::new();
+        for (root, fate) in own() {
+            let idle = |gap: &Gap| turns <= gap.to.step && gap.to.step.0 > gap.from.step.0 + 1;
+            let most = match fate {
+                Fate::Offload => 1,
+                Fate::OffloadEach => usize::MAX,
+                _ => 0,
+            };
+            gaps.extend(liveness.gaps(root).filter(idle).take(most));
+        }
+        Some(Arranged { plan, liveness, gaps })
     }
 
-    /// Seconds of the iteration if addresses cost nothing; `None` when the fates do not fit the budget.
-    pub fn estimate(&self, decision: &Decision) -> Option<f64> {
-        let room = self.room()?;
-        let (plan, gaps) = self.arrange(&decision.fates)?;
+    /// Seconds of the iteration within `room`, if addresses cost nothing; `None` when the fates do not fit.
+    pub fn estimate(&self, decision: &Decision, room: Bytes) -> Option<f64> {
+        let Arranged { plan, liveness, gaps } = self.arrange(&decision.fates)?;
         let reserve = (room as f64 * decision.reserve) as Bytes;
-        let plan = choose_beside(self.problem, &plan, &gaps, room, reserve)?;
-        let windows = windows_within(self.problem, &plan, &gaps, room)?;
+        let plan = choose_beside(self.problem, &plan, &liveness, &gaps, room, reserve)?;
+        let windows = windows_within(self.problem, &plan, &liveness, &gaps, room)?;
         stretched_starts(self.problem, &plan, &windows).last().copied()
     }
 
-    /// A whole plan for a decision, addresses within the budget included.
-    pub fn settle(&self, decision: &Decision) -> Option<MemoryPlan> {
+    /// A whole plan for a decision, addresses within the budget included, and the room at which they fitted.
+    pub fn settle(&self, decision: &Decision) -> Option<(MemoryPlan, Bytes)> {
         let budget = self.problem.budgets.device?;
         let mut room = self.room()?;
-        let (plan, gaps) = self.arrange(&decision.fates)?;
+        let Arranged { plan, liveness, gaps } = self.arrange(&decision.fates)?;
         for _ in 0..WALKS {
             let reserve = (room as f64 * decision.reserve) as Bytes;
-            let chosen = choose_beside(self.problem, &plan, &gaps, room, reserve)?;
-            match fit_to_budget(self.problem, self.policy, &chosen, &gaps) {
-                Ok(fitted) => return Some(fitted.plan),
-                Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,
+            let chosen = choose_beside(self.problem, &plan, &liveness, &gaps, room, reserve)?;
+            let windows = windows_within(self.problem, &chosen, &liveness, &gaps, room)?;
+            let chosen = with_windows(&chosen, &windows);
+            let peak = peak_of(self.problem, &chosen, &liveness);
+            if peak <= budget {
+                return Some((chosen, room));
             }
+            room = room.checked_sub(peak - budget)?;
         }
         None
     }
 
     /// The plan of the fates with the least workspace of every kernel, or how much it lacks.
     pub fn least(&self, fates: &[Fate]) -> Option<Result<MemoryPlan, Infeasible>> {
-        let (plan, gaps) = self.arrange(fates)?;
+        let Arranged { plan, gaps, .. } = self.arrange(fates)?;
         let plan = least_workspace(self.problem, plan);
         Some(fit_to_budget(self.problem, self.policy, &plan, &gaps).map(|fitted| fitted.plan))
     }

@@ -45,4 +45,4 @@ pub use placement::Placement;
 pub use plan::{Allocation, MemoryPlan, Residency, Tier, VariantId};
 pub use policies::MemoryPolicy;
 pub use problem::{Budgets, Options, Prefetch, Problem, Sync};
-pub use recompute::{NotRepeatable, Recomputation, recompute};
+pub use recompute::{Forget, NotRepeatable, Recomputation, recompute};

@@ -8,11 +8,11 @@
 //!
 //! A forgotten storage leaves after its last use in forward. When a later step reads one of its values, the node that made
 //! the value runs again, after those that make what it reads, as far back as something is still there. What was made again
-//! stays until its own last use. Storages that die in forward by themselves are made again in the same way. Nodes with an
-//! effect never run twice. Not done here: deciding what to forget.
+//! stays until its own last use, unless it is to be forgotten after every use. Storages that die in forward by themselves
+//! are made again in the same way. Nodes with an effect never run twice. Not done here: deciding what to forget.
 
 use crate::Residency;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use vdnn_graph::{NodeId, Op, Phase, Program, Use, ValueId};
 
 /// An order with later runs, and the gaps in which bytes are forgotten.
@@ -24,6 +24,15 @@ pub struct Recomputation {
     pub drops: BTreeMap<(ValueId, Use), Residency>,
 }
 
+/// How long a forgotten storage stays once it was made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forget {
+    /// To its last use.
+    Once,
+    /// To the end of the step that needed it; the next use makes it again.
+    AfterEachUse,
+}
+
 /// A storage that cannot be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotRepeatable {
@@ -31,12 +40,13 @@ pub struct NotRepeatable {
     pub root: ValueId,
 }
 
-/// The order in which the storages `forgotten` (by root) are made again when they are needed.
+/// The order in which the storages `forgotten` (by root) are made again when they are needed. Uses in consecutive steps share
+/// one making.
 ///
 /// # Errors
 /// [`NotRepeatable`] when making one again would repeat an effect, needs a value that was overwritten for good, or would
 /// overwrite one that is still there.
-pub fn recompute(program: &Program, forgotten: &BTreeSet<ValueId>) -> Result<Recomputation, NotRepeatable> {
+pub fn recompute(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Result<Recomputation, NotRepeatable> {
     let mut walk = Walk::new(program, forgotten);
     for (step, &node) in program.order.iter().enumerate() {
         for &value in &program.graph.node(node).inputs {
@@ -54,8 +64,8 @@ struct Walk<'a> {
     producer: Vec<Option<NodeId>>,
     /// By root: the values of the storage.
     values: Vec<Vec<ValueId>>,
-    /// By root: the step after which its values are gone.
-    gone_after: Vec<Option<usize>>,
+    /// By root: the steps after which its values are gone.
+    gone_after: Vec<Vec<usize>>,
     /// By value: whether its bytes are there.
     present: Vec<bool>,
     /// By root: whether the next write begins a new life.
@@ -66,7 +76,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(program: &'a Program, forgotten: &BTreeSet<ValueId>) -> Self {
+    fn new(program: &'a Program, forgotten: &BTreeMap<ValueId, Forget>) -> Self {
         let (graph, aliases) = (&program.graph, &program.aliases);
         let n = graph.values().len();
         let (mut producer, mut values) = (vec![None; n], vec![Vec::new(); n]);
@@ -74,31 +84,12 @@ impl<'a> Walk<'a> {
             graph.node(id).outputs.iter().for_each(|value| producer[value.index()] = Some(id));
         }
         graph.value_ids().for_each(|value| values[aliases.root(value).index()].push(value));
-        let (mut last, mut last_forward) = (vec![0; n], vec![None; n]);
-        for (step, &id) in program.order.iter().enumerate() {
-            let node = graph.node(id);
-            for &value in node.inputs.iter().chain(&node.outputs) {
-                let root = aliases.root(value).index();
-                last[root] = step;
-                if node.phase == Phase::Forward {
-                    last_forward[root] = Some(step);
-                }
-            }
-        }
-        let home = |root: usize| crate::homes::is_home(graph.values()[root].role);
-        let mut leaves = vec![false; n];
-        forgotten.iter().for_each(|root| leaves[root.index()] = true);
-        let ends = |root: usize| {
-            let step = last_forward[root].filter(|_| !home(root))?;
-            (leaves[root] || last[root] == step).then_some(step)
-        };
-        let gone_after = (0..n).map(ends).collect();
         Walk {
             program,
             present: producer.iter().map(Option::is_none).collect(),
             producer,
             values,
-            gone_after,
+            gone_after: departures(program, forgotten),
             left: vec![false; n],
             runs: vec![0; graph.nodes().len()],
             order: Vec::with_capacity(program.order.len()),
@@ -177,7 +168,7 @@ impl<'a> Walk<'a> {
         let node = self.program.graph.node(node);
         for &value in node.inputs.iter().chain(&node.outputs) {
             let root = self.program.aliases.root(value).index();
-            if self.gone_after[root] == Some(step) {
+            if self.gone_after[root].contains(&step) {
                 self.left[root] = true;
                 for &value in &self.values[root] {
                     self.present[value.index()] = false;
@@ -191,4 +182,38 @@ impl<'a> Walk<'a> {
         let whole = a.rows == 1 || b.rows == 1;
         whole || (a.offset < b.offset + b.row_bytes && b.offset < a.offset + a.row_bytes)
     }
+}
+
+/// By root: the steps after which a storage's values are gone though they are read later, or for good while others may be
+/// made again from them.
+fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Vec<Vec<usize>> {
+    let graph = &program.graph;
+    let mut uses: Vec<Vec<usize>> = vec![Vec::new(); graph.values().len()];
+    for (step, &id) in program.order.iter().enumerate() {
+        let node = graph.node(id);
+        for &value in node.inputs.iter().chain(&node.outputs) {
+            let uses = &mut uses[program.aliases.root(value).index()];
+            if uses.last() != Some(&step) {
+                uses.push(step);
+            }
+        }
+    }
+    let forward = |step: usize| graph.node(program.order[step]).phase == Phase::Forward;
+    let of_root = |root: ValueId| {
+        let uses = &uses[root.index()];
+        if crate::homes::is_home(graph.value(root).role) {
+            return Vec::new();
+        }
+        let ends: Vec<usize> = uses.iter().copied().filter(|&step| forward(step)).next_back().into_iter().collect();
+        match forgotten.get(&root) {
+            Some(Forget::Once) => ends,
+            Some(Forget::AfterEachUse) => {
+                let idle = |pair: &[usize]| !forward(pair[0]) && pair[1] > pair[0] + 1;
+                ends.into_iter().chain(uses.windows(2).filter(|pair| idle(pair)).map(|pair| pair[0])).collect()
+            }
+            None if uses.last() == ends.last() => ends,
+            None => Vec::new(),
+        }
+    };
+    graph.value_ids().map(of_root).collect()
 }

@@ -74,7 +74,8 @@ fn greedy_plan_beside(problem: &Problem<'_>, gaps: &[Gap], reserve: f64) -> Opti
     let mut room = budget.checked_sub(problem.homes.extent())?;
     for _ in 0..WALKS {
         let reserve = (room as f64 * reserve) as Bytes;
-        let plan = choose_beside(problem, &MemoryPlan::keep_all(problem.program), gaps, room, reserve)?;
+        let kept = MemoryPlan::keep_all(problem.program);
+        let plan = choose_beside(problem, &kept, &problem.liveness(), gaps, room, reserve)?;
         match fit_to_budget(problem, "dyn", &plan, gaps) {
             Ok(fitted) => return Some(fitted.plan),
             Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  seeds: how much stays × how much the links carry × who is made again     estimated, hundreds
-//!    └─► the best few ─► one value's fate changed at a time                 estimated, counted
-//!          └─► addresses, schedule ─► simulated                             the shortest wins; `dyn` among them
+//!    └─► the best few ─► fates of blocks, then of single values, changed      estimated; what is faster
+//!                                is given addresses and simulated          the shortest wins; `dyn` among them
 //! ```
 //! A seed splits what must leave in two: as much as the links carry beside the kernels (times a share) is offloaded, the rest
 //! made again, cheapest seconds a byte first. Other seeds keep every n-th value and make the rest again, so that
@@ -23,23 +23,22 @@ const CARRIED: [f64; 6] = [0.0, 0.4, 0.7, 1.0, 1.5, f64::INFINITY];
 const STRIDES: [usize; 8] = [2, 3, 4, 6, 8, 12, 20, 32];
 /// Shares of the room that algorithms leave to copies.
 const RESERVES: [f64; 3] = [0.0, 0.12, 0.3];
-/// Seeds improved by changing one fate at a time.
+/// What a candidate's fate may be.
+const FATES: [Fate; 5] = [Fate::Keep, Fate::Offload, Fate::Recompute, Fate::OffloadEach, Fate::RecomputeEach];
+/// Seeds improved by changing fates.
 const IMPROVED: usize = 2;
-/// Decisions given addresses and simulated.
-const FINALISTS: usize = 4;
-/// Estimates of steps in all: what bounds the time of planning.
-const ESTIMATED_STEPS: usize = 1_500_000;
+/// Seeds given addresses and simulated.
+const STARTS: usize = 12;
+/// Estimates in all, in steps: what bounds the time of planning, with the next.
+const ESTIMATED_STEPS: usize = 4_000_000;
+/// Plans with addresses and a simulated schedule, in steps.
+const SIMULATED_STEPS: usize = 100_000;
+/// Simulations from which on each faster estimate gets one.
+const SIMULATED_EACH: usize = 60;
 
 /// The joint policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Hybrid;
-
-/// A decision and the seconds it is estimated to take.
-#[derive(Clone, Debug)]
-struct Scored {
-    seconds: f64,
-    decision: Decision,
-}
 
 impl MemoryPolicy for Hybrid {
     fn name(&self) -> &str {
@@ -57,12 +56,134 @@ impl MemoryPolicy for Hybrid {
         let joint = Joint::new(problem, "hybrid");
         // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
         let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
-        let mut found = improve(&mut Estimates::new(&joint), seeds(&joint));
-        found.truncate(FINALISTS);
-        let plans = found.iter().filter_map(|scored| joint.settle(&scored.decision)).chain([sure.clone()]);
-        let timed = plans.filter_map(|plan| Some((simulated(problem, &plan)?, plan)));
-        let best = timed.reduce(|best, next| if next.0 < best.0 { next } else { best });
-        Ok(best.map_or(sure, |(_, plan)| plan))
+        let best = Search::new(&joint, &sure).run();
+        Ok(best.unwrap_or(sure))
+    }
+}
+
+/// A decision with a plan, and the seconds of its simulated schedule.
+#[derive(Clone, Debug)]
+struct Planned {
+    decision: Decision,
+    /// The room at which addresses fitted, and the seconds estimated there.
+    room: Bytes,
+    estimate: f64,
+    seconds: f64,
+}
+
+/// The search: estimates and simulations left, and the best so far.
+struct Search<'a, 'b> {
+    joint: &'b Joint<'a>,
+    estimates: usize,
+    simulations: usize,
+    best: Option<(f64, MemoryPlan)>,
+}
+
+impl<'a, 'b> Search<'a, 'b> {
+    fn new(joint: &'b Joint<'a>, sure: &MemoryPlan) -> Self {
+        let steps = joint.problem.program.n_steps().max(1);
+        Search {
+            joint,
+            estimates: (ESTIMATED_STEPS / steps).clamp(24, 3000),
+            simulations: (SIMULATED_STEPS / steps).clamp(4, 120),
+            best: simulated(joint.problem, sure).map(|seconds| (seconds, sure.clone())),
+        }
+    }
+
+    fn run(mut self) -> Option<MemoryPlan> {
+        let mut starts: Vec<Planned> = Vec::new();
+        for (_, decision) in self.ranked_seeds() {
+            if starts.len() == STARTS || self.simulations == 0 || self.perfect() {
+                break;
+            }
+            starts.extend(self.planned(decision));
+        }
+        starts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        starts.truncate(IMPROVED);
+        let count = starts.len();
+        for (index, start) in starts.into_iter().enumerate() {
+            let share = self.estimates / (count - index);
+            self.climb(start, share);
+        }
+        self.best.map(|(_, plan)| plan)
+    }
+
+    /// The seeds that fit as estimated, fastest first.
+    fn ranked_seeds(&mut self) -> Vec<(f64, Decision)> {
+        let Some(room) = self.joint.room() else { return Vec::new() };
+        let seeds = seeds(self.joint);
+        let enough = self.estimates / 2;
+        // Spread over all kinds of seeds when there are too many for the count.
+        let every = seeds.len().div_ceil(enough.max(1)).max(1);
+        let mut ranked: Vec<(f64, Decision)> = Vec::new();
+        for decision in seeds.into_iter().step_by(every) {
+            ranked.extend(self.estimate(&decision, room).map(|seconds| (seconds, decision)));
+        }
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ranked.dedup_by(|a, b| a.1 == b.1);
+        ranked
+    }
+
+    fn estimate(&mut self, decision: &Decision, room: Bytes) -> Option<f64> {
+        self.estimates = self.estimates.checked_sub(1)?;
+        self.joint.estimate(decision, room)
+    }
+
+    /// The decision's plan and simulated time, remembered if it is the best.
+    fn planned(&mut self, decision: Decision) -> Option<Planned> {
+        self.simulations = self.simulations.checked_sub(1)?;
+        let (plan, room) = self.joint.settle(&decision)?;
+        let seconds = simulated(self.joint.problem, &plan)?;
+        if self.best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+            self.best = Some((seconds, plan.clone()));
+        }
+        let estimate = self.joint.estimate(&decision, room)?;
+        Some(Planned { decision, room, estimate, seconds })
+    }
+
+    /// Gives ever smaller blocks of neighbours, and every other one of a block, another fate. Blocks come first because in
+    /// deep networks one value alone changes nothing that can be seen. Small programs have each faster estimate planned and
+    /// simulated before it counts, large ones what a pass has come to.
+    fn climb(&mut self, mut best: Planned, share: usize) {
+        let stop = self.estimates.saturating_sub(share);
+        let each = self.simulations >= SIMULATED_EACH;
+        let n = self.joint.candidates.len();
+        let mut size = (n / 4).max(1).next_power_of_two();
+        while self.estimates > stop && self.simulations > 0 && !self.perfect() {
+            let before = best.seconds;
+            let mut pass = best.clone();
+            for first in (0..n).step_by(size) {
+                let block = first..(first + size).min(n);
+                for (stride, fate) in (1..if size >= 4 { 3 } else { 2 }).flat_map(|s| FATES.map(|fate| (s, fate))) {
+                    if self.estimates <= stop {
+                        break;
+                    }
+                    let moved = changed(self.joint, &pass.decision, block.clone().step_by(stride), fate);
+                    let next = moved.and_then(|decision| self.faster(decision, &pass));
+                    let next = if each { next.and_then(|next| self.planned(next.decision)) } else { next };
+                    pass = next.filter(|next| !each || next.seconds < pass.seconds).unwrap_or(pass);
+                }
+            }
+            let reached = if each { Some(pass) } else { self.planned(pass.decision) };
+            best = reached.filter(|reached| reached.seconds < best.seconds).unwrap_or(best);
+            if size > 1 {
+                size /= 2;
+            } else if best.seconds >= before {
+                return;
+            }
+        }
+    }
+
+    /// The decision if it is estimated faster, with the simulated time still that of the one it came from.
+    fn faster(&mut self, decision: Decision, best: &Planned) -> Option<Planned> {
+        let estimate = self.estimate(&decision, best.room)?;
+        (estimate < best.estimate).then_some(Planned { decision, estimate, ..*best })
+    }
+
+    /// Nothing is faster than the fastest kernels.
+    fn perfect(&self) -> bool {
+        let oracle = self.joint.halves.iter().sum::<f64>();
+        self.best.as_ref().is_some_and(|(seconds, _)| *seconds <= oracle * (1.0 + 1e-6))
     }
 }
 
@@ -70,25 +191,6 @@ impl MemoryPolicy for Hybrid {
 fn simulated(problem: &Problem<'_>, plan: &MemoryPlan) -> Option<f64> {
     let schedule = compile(problem, plan, "hybrid").ok()?;
     simulate(&schedule, problem.kernels, &problem.links).ok().map(|timeline| timeline.seconds)
-}
-
-/// Estimates up to a count.
-struct Estimates<'a, 'b> {
-    joint: &'b Joint<'a>,
-    left: usize,
-}
-
-impl<'a, 'b> Estimates<'a, 'b> {
-    fn new(joint: &'b Joint<'a>) -> Self {
-        let steps = joint.problem.program.n_steps().max(1);
-        Estimates { joint, left: (ESTIMATED_STEPS / steps).clamp(24, 1500) }
-    }
-
-    fn of(&mut self, decision: Decision) -> Option<Scored> {
-        self.left = self.left.checked_sub(1)?;
-        let seconds = self.joint.estimate(&decision)?;
-        Some(Scored { seconds, decision })
-    }
 }
 
 /// Decisions to begin with, the most promising kinds first.
@@ -100,7 +202,7 @@ fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
         }
     }
     for stride in STRIDES {
-        for checkpoint in [Fate::Keep, Fate::Offload] {
+        for checkpoint in [Fate::Keep, Fate::Offload, Fate::OffloadEach] {
             fates.push(strided(joint, stride, checkpoint));
         }
     }
@@ -124,7 +226,8 @@ fn split(joint: &Joint<'_>, kept: f64, carried: f64) -> Vec<Fate> {
     let mut fates = vec![Fate::Keep; candidates.len()];
     let mut order: Vec<usize> = (0..candidates.len()).filter(|&i| candidates[i].repeatable).collect();
     let price = |i: usize| candidates[i].rerun_seconds / candidates[i].bytes as f64;
-    order.sort_by(|&a, &b| price(a).total_cmp(&price(b)).then(a.cmp(&b)));
+    // Among equals every other one, so that chains that are made again stay short.
+    order.sort_by(|&a, &b| price(a).total_cmp(&price(b)).then((a % 2, a).cmp(&(b % 2, b))));
     let mut gone = 0.0;
     for i in order {
         if gone >= remade {
@@ -155,68 +258,19 @@ fn strided(joint: &Joint<'_>, stride: usize, checkpoint: Fate) -> Vec<Fate> {
     joint.candidates.iter().map(|candidate| candidate.repeatable).enumerate().map(fate).collect()
 }
 
-/// Estimates the seeds and changes one fate at a time in the best of them, while there are estimates left.
-fn improve(estimates: &mut Estimates<'_, '_>, seeds: Vec<Decision>) -> Vec<Scored> {
-    let enough = estimates.left / 2;
-    let mut scored = Vec::new();
-    // Spread over all kinds of seeds when there are too many for the count.
-    let step = seeds.len().div_ceil(enough.max(1)).max(1);
-    for offset in 0..step {
-        for decision in seeds.iter().skip(offset).step_by(step) {
-            if estimates.left > enough {
-                scored.extend(estimates.of(decision.clone()));
-            }
-        }
+/// The decision with another fate for some candidates, if that is another decision.
+fn changed(joint: &Joint<'_>, decision: &Decision, which: impl Iterator<Item = usize>, fate: Fate) -> Option<Decision> {
+    let mut next = decision.clone();
+    for i in which.filter(|&i| !fate.repeats() || joint.candidates[i].repeatable) {
+        next.fates[i] = fate;
     }
-    sort(&mut scored);
-    scored.dedup_by(|a, b| a.decision == b.decision);
-    for index in 0..IMPROVED.min(scored.len()) {
-        let budget = estimates.left / (IMPROVED - index);
-        let best = climb(estimates, scored[index].clone(), budget);
-        scored.push(best);
-    }
-    sort(&mut scored);
-    scored
-}
-
-fn sort(scored: &mut [Scored]) {
-    scored.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-}
-
-/// Changes one fate at a time, largest values first, and keeps what is faster.
-fn climb(estimates: &mut Estimates<'_, '_>, mut best: Scored, budget: usize) -> Scored {
-    let joint = estimates.joint;
-    let mut order: Vec<usize> = (0..joint.candidates.len()).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(joint.candidates[i].bytes), i));
-    let stop = estimates.left.saturating_sub(budget);
-    loop {
-        let before = best.seconds;
-        for &i in &order {
-            for fate in [Fate::Keep, Fate::Offload, Fate::Recompute] {
-                let allowed = fate != Fate::Recompute || joint.candidates[i].repeatable;
-                if best.decision.fates[i] == fate || !allowed {
-                    continue;
-                }
-                if estimates.left <= stop {
-                    return best;
-                }
-                let mut decision = best.decision.clone();
-                decision.fates[i] = fate;
-                if let Some(next) = estimates.of(decision).filter(|next| next.seconds < best.seconds) {
-                    best = next;
-                }
-            }
-        }
-        if best.seconds >= before {
-            return best;
-        }
-    }
+    (next != *decision).then_some(next)
 }
 
 /// The first of the leanest decisions that fits, with the least workspace of each kernel; else how much the best of them
 /// lacks.
 fn leanest(joint: &Joint<'_>, mut least: Infeasible) -> Result<MemoryPlan, Infeasible> {
-    for checkpoint in [Fate::Offload, Fate::Keep] {
+    for checkpoint in [Fate::OffloadEach, Fate::Offload, Fate::Keep] {
         for stride in [1, 2, 4, 8] {
             match joint.least(&strided(joint, stride, checkpoint)) {
                 Some(Ok(plan)) => return Ok(plan),
