@@ -23,7 +23,7 @@
 
 use super::{Algorithms, MemoryPolicy};
 use crate::joint::{Decision, Fate, Joint};
-use crate::{Infeasible, MemoryPlan, Problem, compile, fit_to_budget, recompute};
+use crate::{Forget, Infeasible, MemoryPlan, Problem, compile, fit_to_budget, recompute};
 use std::collections::BTreeSet;
 use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
@@ -62,7 +62,7 @@ impl MemoryPolicy for Checkpoint {
         }
         let sure = first.or_else(|refusal| leanest(&joint, &forgetting, refusal))?;
         let plans = fastest(&joint, &forgetting).into_iter().filter_map(|decision| joint.settle(&decision));
-        let timed = plans.take(FINALISTS).chain([sure.clone()]);
+        let timed = plans.map(|(plan, _)| plan).take(FINALISTS).chain([sure.clone()]);
         let timed = timed.filter_map(|plan| Some((simulated(problem, &plan)?, plan)));
         let best = timed.reduce(|best, next| if next.0 < best.0 { next } else { best });
         Ok(best.map_or(sure, |(_, plan)| plan))
@@ -223,7 +223,7 @@ fn chosen_segments(joint: &Joint<'_>, segments: &[Option<usize>], share: f64) ->
 /// The fates with the fastest algorithms; everything kept where they cannot be.
 fn with_fastest(joint: &Joint<'_>, fates: &[Fate]) -> MemoryPlan {
     let forgotten = joint.candidates.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Recompute);
-    let forgotten = forgotten.map(|(candidate, _)| candidate.gap.root).collect();
+    let forgotten = forgotten.map(|(candidate, _)| (candidate.root, Forget::Once)).collect();
     let plan = Algorithms::PerformanceOptimal.plan(joint.problem);
     match recompute(joint.problem.program, &forgotten) {
         Ok(made) => MemoryPlan { order: made.order, gaps: made.drops, ..plan },
@@ -233,12 +233,13 @@ fn with_fastest(joint: &Joint<'_>, fates: &[Fate]) -> MemoryPlan {
 
 /// The decisions that fit, bytes alone considered, the fastest first; a fixed number of estimates spread over all.
 fn fastest(joint: &Joint<'_>, forgetting: &Forgetting) -> Vec<Decision> {
+    let Some(room) = joint.room() else { return Vec::new() };
     let decisions = forgetting.decisions(joint);
     let most = (ESTIMATED_STEPS / joint.problem.program.n_steps().max(1)).max(24);
     let step = decisions.len().div_ceil(most).max(1);
     let estimated = decisions.into_iter().step_by(step);
     let mut scored: Vec<(f64, Decision)> =
-        estimated.filter_map(|decision| Some((joint.estimate(&decision)?, decision))).collect();
+        estimated.filter_map(|decision| Some((joint.estimate(&decision, room)?, decision))).collect();
     scored.sort_by(|a, b| a.0.total_cmp(&b.0));
     scored.into_iter().map(|(_, decision)| decision).take(TRIED).collect()
 }
