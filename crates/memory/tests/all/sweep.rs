@@ -12,9 +12,6 @@ use vdnn_sim::{Machine, oracle_seconds, simulate};
 pub const NETWORKS: [(&str, u64); 6] =
     [("alexnet", 512), ("googlenet", 256), ("vgg16", 256), ("resnet50", 128), ("resnet152", 64), ("densenet121", 128)];
 
-/// Policies side by side.
-pub const POLICIES: [&str; 3] = ["hybrid", "dyn", "checkpoint"];
-
 /// What a policy makes of a budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
