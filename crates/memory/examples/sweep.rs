@@ -1,4 +1,4 @@
-//! Every budget of every network, with other policies beside: `cargo run --release -p vdnn-memory --example sweep [NETWORK]`.
+//! Every budget of every network, with other policies beside: `cargo run --release -p vdnn-memory --example sweep [NETWORK [BUDGETS]]`.
 //! Slowdown against the oracle in per cent, and `hybrid`'s seconds of planning; fails when more bytes take longer.
 
 #[allow(dead_code, unused_imports)]
@@ -18,12 +18,13 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let only = std::env::args().nth(1);
+    let count = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(12);
     let mut all = Vec::new();
     for (model, batch_size) in sweep::NETWORKS {
         if only.as_ref().is_none_or(|name| name == model) {
-            let points = sweep::sweep(model, batch_size, 12, &["hybrid", "dyn", "checkpoint"]);
+            let (lines, points) = sweep::sweep(model, batch_size, count, &["hybrid", "dyn", "checkpoint"]);
             let rises = sweep::rises(&points);
-            println!("{model}: {} rises {rises:?}", rises.len());
+            println!("{lines}{model}: {} rises {rises:?}", rises.len());
             all.extend(rises);
         }
     }

@@ -1,6 +1,5 @@
 //! Algorithms beside what a step holds: the fastest whose workspace fits, step by step.
 
-use crate::fit::with_windows;
 use crate::stretch::Intervals;
 use crate::window::{Slack, windows};
 use crate::{Gap, Liveness, MemoryPlan, Problem};
@@ -17,8 +16,8 @@ pub(crate) fn choose_beside(
     room: Bytes,
     reserve: Bytes,
 ) -> Option<MemoryPlan> {
-    let tight = with_windows(plan, &windows(problem, plan, gaps, Slack::Tight));
-    let mut intervals = Intervals::of(problem, &tight, liveness).ok()?;
+    let tight = windows(problem, plan, gaps, Slack::Tight);
+    let mut intervals = Intervals::with_windows(problem, plan, liveness, &tight).ok()?;
     intervals.workspaces.clear();
     // A node's runs share one algorithm, so the run with the least room decides.
     let mut left: Vec<Option<Bytes>> = vec![None; problem.program.graph.nodes().len()];

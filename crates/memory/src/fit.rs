@@ -74,7 +74,7 @@ pub(crate) fn windows_within(
     room: Bytes,
 ) -> Option<Vec<Window>> {
     let holds = |chosen: &[Window]| {
-        let intervals = Intervals::of(problem, &with_windows(plan, chosen), liveness).ok()?;
+        let intervals = Intervals::with_windows(problem, plan, liveness, chosen).ok()?;
         intervals.live_profile().into_iter().max()
     };
     let relaxed = windows(problem, plan, gaps, Slack::Relaxed);
@@ -115,7 +115,7 @@ fn lengthen(
     room: Bytes,
 ) -> Vec<Window> {
     let mut chosen = tight.to_vec();
-    let Ok(intervals) = Intervals::of(problem, &with_windows(plan, tight), liveness) else { return chosen };
+    let Ok(intervals) = Intervals::with_windows(problem, plan, liveness, tight) else { return chosen };
     let mut live = intervals.live_profile();
     let bytes = |i: usize| problem.program.aliases.storage_bytes(tight[i].gap.root);
     let mut take = |step: u32, bytes: Bytes| {

@@ -78,9 +78,20 @@ pub(crate) struct Intervals {
 impl Intervals {
     /// Cuts every storage's life into stretches.
     pub fn of(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> Result<Self, PlanError> {
+        Self::with_windows(problem, plan, liveness, &[])
+    }
+
+    /// The same as if `windows` were decided in the plan as well.
+    pub fn with_windows(
+        problem: &Problem<'_>,
+        plan: &MemoryPlan,
+        liveness: &Liveness,
+        windows: &[Window],
+    ) -> Result<Self, PlanError> {
         let mut intervals = Intervals { n_steps: plan.order.len(), ..Intervals::default() };
+        let decided = Decided::new(problem, plan, windows);
         for &root in liveness.roots() {
-            intervals.cut(problem, plan, liveness, root)?;
+            intervals.cut(problem, &decided, liveness, root)?;
         }
         for (index, u) in plan.order.iter().enumerate() {
             let bytes = problem.chosen(plan, u.node).workspace;
@@ -97,16 +108,16 @@ impl Intervals {
     fn cut(
         &mut self,
         problem: &Problem<'_>,
-        plan: &MemoryPlan,
+        decided: &Decided<'_>,
         liveness: &Liveness,
         root: ValueId,
     ) -> Result<(), PlanError> {
         let bytes = problem.program.aliases.storage_bytes(root);
         let accesses = liveness.accesses(root);
         let mut stretch = Stretch { root, index: 0, start: accesses[0].step, end: accesses[0].step, bytes };
-        for gap in liveness.gaps(root) {
-            let key = (root, plan.order[gap.to.step.index()]);
-            match plan.gaps.get(&key).copied().unwrap_or(Residency::Keep) {
+        let gaps = liveness.gaps(root).filter(|_| decided.leaves[root.index()]);
+        for gap in gaps {
+            match decided.residency(&gap) {
                 Residency::Keep => {}
                 Residency::Drop => {
                     check_drop(problem, &gap)?;
@@ -153,6 +164,37 @@ impl Intervals {
                 live as Bytes
             })
             .collect()
+    }
+}
+
+/// What a plan and windows beside it decide, by gap.
+struct Decided<'a> {
+    plan: &'a MemoryPlan,
+    /// Open windows by root and the step that ends their gap.
+    windows: Vec<&'a Window>,
+    /// By root: whether it leaves in any gap. Most do not.
+    leaves: Vec<bool>,
+}
+
+impl<'a> Decided<'a> {
+    fn new(problem: &Problem<'_>, plan: &'a MemoryPlan, windows: &'a [Window]) -> Self {
+        let mut windows: Vec<&Window> = windows.iter().filter(|window| !window.is_empty()).collect();
+        windows.sort_by_key(|window| (window.gap.root, window.gap.to.step));
+        let mut leaves = vec![false; problem.program.graph.values().len()];
+        let roots = plan.gaps.keys().map(|&(root, _)| root).chain(windows.iter().map(|window| window.gap.root));
+        roots.for_each(|root| leaves[root.index()] = true);
+        Decided { plan, windows, leaves }
+    }
+
+    fn residency(&self, gap: &Gap) -> Residency {
+        let key = (gap.root, gap.to.step);
+        match self.windows.binary_search_by_key(&key, |window| (window.gap.root, window.gap.to.step)) {
+            Ok(found) => self.windows[found].residency(),
+            Err(_) => {
+                let ends = (gap.root, self.plan.order[gap.to.step.index()]);
+                self.plan.gaps.get(&ends).copied().unwrap_or(Residency::Keep)
+            }
+        }
     }
 }
 

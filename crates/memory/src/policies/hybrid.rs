@@ -30,7 +30,7 @@ const IMPROVED: usize = 2;
 /// Seeds given addresses and simulated.
 const STARTS: usize = 12;
 /// Estimates in all, in steps: what bounds the time of planning, with the next.
-const ESTIMATED_STEPS: usize = 4_000_000;
+const ESTIMATED_STEPS: usize = 1_600_000;
 /// Plans with addresses and a simulated schedule, in steps.
 const SIMULATED_STEPS: usize = 100_000;
 /// Simulations from which on each faster estimate gets one.
