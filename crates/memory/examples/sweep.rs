@@ -10,7 +10,7 @@ mod iteration;
 #[allow(dead_code)]
 #[path = "../tests/all/random.rs"]
 mod random;
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../tests/all/sweep.rs"]
 mod sweep;
 

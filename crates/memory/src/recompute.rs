@@ -242,7 +242,7 @@ fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Vec<V
         if crate::homes::is_home(graph.value(root).role) {
             return Vec::new();
         }
-        let ends: Vec<usize> = uses.iter().copied().filter(|&step| forward(step)).next_back().into_iter().collect();
+        let ends: Vec<usize> = uses.iter().copied().rfind(|&step| forward(step)).into_iter().collect();
         match forgotten.get(&root) {
             Some(Forget::Once) => ends,
             Some(Forget::AfterEachUse) => {
