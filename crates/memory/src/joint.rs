@@ -33,6 +33,15 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
+    /// The same after each use.
+    pub fn each(self) -> Fate {
+        match self {
+            Fate::Offload => Fate::OffloadEach,
+            Fate::Recompute => Fate::RecomputeEach,
+            other => other,
+        }
+    }
+
     /// What a storage that cannot be made again may not have.
     pub fn repeats(self) -> bool {
         matches!(self, Fate::Recompute | Fate::RecomputeEach)
@@ -171,30 +180,49 @@ impl<'a> Joint<'a> {
 
     /// Seconds of the iteration within `room`, if addresses cost nothing; `None` when the fates do not fit.
     pub fn estimate(&self, decision: &Decision, room: Bytes) -> Option<f64> {
-        let Arranged { plan, liveness, gaps } = self.arrange(&decision.fates)?;
-        let reserve = (room as f64 * decision.reserve) as Bytes;
-        let plan = choose_beside(self.problem, &plan, &liveness, &gaps, room, reserve)?;
-        let windows = windows_within(self.problem, &plan, &liveness, &gaps, room)?;
+        let arranged = self.arrange(&decision.fates)?;
+        let plan = self.algorithms(&arranged, decision, room)?;
+        let windows = windows_within(self.problem, &plan, &arranged.liveness, &arranged.gaps, room)?;
         stretched_starts(self.problem, &plan, &windows).last().copied()
     }
 
-    /// A whole plan for a decision, addresses within the budget included, and the room at which they fitted.
+    /// A whole plan for a decision, addresses within the budget included, and the room at which they fitted. Windows as long
+    /// as live bytes allow first; where those do not find addresses, shorter ones.
     pub fn settle(&self, decision: &Decision) -> Option<(MemoryPlan, Bytes)> {
+        let arranged = self.arrange(&decision.fates)?;
+        let long = |room: Bytes| {
+            let chosen = self.algorithms(&arranged, decision, room)?;
+            let windows = windows_within(self.problem, &chosen, &arranged.liveness, &arranged.gaps, room)?;
+            let plan = with_windows(&chosen, &windows);
+            Some((peak_of(self.problem, &plan, &arranged.liveness), Some(plan)))
+        };
+        let short = |room: Bytes| {
+            let chosen = self.algorithms(&arranged, decision, room)?;
+            match fit_to_budget(self.problem, self.policy, &chosen, &arranged.gaps) {
+                Ok(fitted) => Some((fitted.peak, Some(fitted.plan))),
+                Err(refusal) => Some((refusal.floor, None)),
+            }
+        };
+        self.walk(long).or_else(|| self.walk(short))
+    }
+
+    /// Asks for plans in ever less room until one's peak keeps the budget.
+    fn walk(&self, plan: impl Fn(Bytes) -> Option<(Bytes, Option<MemoryPlan>)>) -> Option<(MemoryPlan, Bytes)> {
         let budget = self.problem.budgets.device?;
         let mut room = self.room()?;
-        let Arranged { plan, liveness, gaps } = self.arrange(&decision.fates)?;
         for _ in 0..WALKS {
-            let reserve = (room as f64 * decision.reserve) as Bytes;
-            let chosen = choose_beside(self.problem, &plan, &liveness, &gaps, room, reserve)?;
-            let windows = windows_within(self.problem, &chosen, &liveness, &gaps, room)?;
-            let chosen = with_windows(&chosen, &windows);
-            let peak = peak_of(self.problem, &chosen, &liveness);
-            if peak <= budget {
-                return Some((chosen, room));
+            match plan(room)? {
+                (peak, Some(plan)) if peak <= budget => return Some((plan, room)),
+                (peak, _) => room = room.checked_sub(peak - budget)?,
             }
-            room = room.checked_sub(peak - budget)?;
         }
         None
+    }
+
+    /// The arranged plan with the fastest algorithms that fit beside it.
+    fn algorithms(&self, arranged: &Arranged, decision: &Decision, room: Bytes) -> Option<MemoryPlan> {
+        let reserve = (room as f64 * decision.reserve) as Bytes;
+        choose_beside(self.problem, &arranged.plan, &arranged.liveness, &arranged.gaps, room, reserve)
     }
 
     /// The plan of the fates with the least workspace of every kernel, or how much it lacks.

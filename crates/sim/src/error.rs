@@ -10,7 +10,7 @@ pub enum CostError {
     UnknownMachine {
         /// The name asked for.
         name: String,
-        /// Names of built-in machines, most similar first.
+        /// The three nearest names of built-in machines, most similar first.
         nearest: Vec<String>,
     },
     /// A machine description of another format.

@@ -1,8 +1,8 @@
 //! Machine descriptions: the handful of constants from which kernels and copies are priced.
 //!
-//! A description is a JSON file with a format number. Three are built in: `titan-x` (the paper's), `h200` (measured),
-//! and `toy` (round numbers for teaching and golden tests). Constants are given, not tuned: results are compared against
-//! them. Left to others: the formulas ([`Machine::kernel_table`]), and reading files.
+//! A description is a JSON file with a format number. Built in are `titan-x` (the paper's), `h200` (measured), `toy` (round
+//! numbers for teaching and golden tests), and cards modelled from their makers' data sheets. Constants are given, not
+//! tuned: results are compared against them. Left to others: the formulas ([`Machine::kernel_table`]), and reading files.
 
 use crate::{CostError, Links, machine_file};
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,16 @@ use vdnn_tensor::Bytes;
 pub const MACHINE_FORMAT: u32 = 1;
 
 /// The built-in machines, by name.
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("titan-x", include_str!("../machines/titan-x.json")),
+    ("v100-16", include_str!("../machines/v100-16.json")),
+    ("a100-40", include_str!("../machines/a100-40.json")),
+    ("a100-80", include_str!("../machines/a100-80.json")),
+    ("h100", include_str!("../machines/h100.json")),
     ("h200", include_str!("../machines/h200.json")),
+    ("gh200", include_str!("../machines/gh200.json")),
+    ("rtx-3060-12", include_str!("../machines/rtx-3060-12.json")),
+    ("rtx-4090", include_str!("../machines/rtx-4090.json")),
     ("toy", include_str!("../machines/toy.json")),
 ];
 
@@ -195,5 +202,5 @@ fn nearest(name: &str) -> Vec<String> {
     let lower = name.to_lowercase();
     let mut names = Machine::list();
     names.sort_by(|a, b| strsim::jaro_winkler(&lower, b).total_cmp(&strsim::jaro_winkler(&lower, a)));
-    names.into_iter().map(str::to_string).collect()
+    names.into_iter().take(3).map(str::to_string).collect()
 }

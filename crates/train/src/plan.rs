@@ -41,6 +41,14 @@ pub struct Planned {
     pub kernels: KernelTable,
 }
 
+impl Planned {
+    /// Time of the runs that make again what had been made, in seconds.
+    pub fn recompute_seconds(&self) -> f64 {
+        let again = self.plan.order.iter().filter(|u| u.run > 0);
+        again.map(|u| self.kernels.of(u.node)[self.plan.choice(u.node)].seconds).sum()
+    }
+}
+
 /// Plans, compiles and checks one program.
 ///
 /// # Errors

@@ -20,13 +20,13 @@ const KEPT: [f64; 8] = [1.0, 0.9, 0.8, 0.7, 0.55, 0.4, 0.2, 0.0];
 /// Shares of what the links carry beside the kernels that are offloaded.
 const CARRIED: [f64; 6] = [0.0, 0.4, 0.7, 1.0, 1.5, f64::INFINITY];
 /// One checkpoint in so many values.
-const STRIDES: [usize; 8] = [2, 3, 4, 6, 8, 12, 20, 32];
+const STRIDES: [usize; 9] = [1, 2, 3, 4, 6, 8, 12, 20, 32];
 /// Shares of the room that algorithms leave to copies.
 const RESERVES: [f64; 3] = [0.0, 0.12, 0.3];
 /// What a candidate's fate may be.
 const FATES: [Fate; 5] = [Fate::Keep, Fate::Offload, Fate::Recompute, Fate::OffloadEach, Fate::RecomputeEach];
-/// Seeds improved by changing fates.
-const IMPROVED: usize = 2;
+/// Estimates for which one more seed is improved, beyond two.
+const ESTIMATES_A_CLIMB: usize = 200;
 /// Seeds given addresses and simulated.
 const STARTS: usize = 12;
 /// Estimates in all, in steps: what bounds the time of planning, with the next.
@@ -99,7 +99,7 @@ impl<'a, 'b> Search<'a, 'b> {
             starts.extend(self.planned(decision));
         }
         starts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        starts.truncate(IMPROVED);
+        starts.truncate((self.estimates / ESTIMATES_A_CLIMB).clamp(2, STARTS));
         let count = starts.len();
         for (index, start) in starts.into_iter().enumerate() {
             let share = self.estimates / (count - index);
@@ -200,6 +200,8 @@ fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
         for kept in KEPT {
             fates.push(split(joint, kept, carried));
         }
+        // Where even that does not fit: nothing is held between two uses.
+        fates.push(split(joint, 0.0, carried).into_iter().map(Fate::each).collect());
     }
     for stride in STRIDES {
         for checkpoint in [Fate::Keep, Fate::Offload, Fate::OffloadEach] {

@@ -11,7 +11,8 @@ fn refusal(from: &str, to: &str) -> String {
 
 #[test]
 fn built_in_machines_parse_and_survive_their_own_json() {
-    assert_eq!(Machine::list(), ["titan-x", "h200", "toy"]);
+    let cards = ["titan-x", "v100-16", "a100-40", "a100-80", "h100", "h200", "gh200", "rtx-3060-12", "rtx-4090"];
+    assert_eq!(Machine::list(), [&cards[..], &["toy"]].concat());
     for name in Machine::list() {
         let machine = Machine::named(name).unwrap();
         assert_eq!(machine.name, name);
@@ -24,6 +25,42 @@ fn the_papers_card_has_the_papers_numbers() {
     let machine = Machine::named("titan-x").unwrap();
     assert_eq!((machine.device_bytes, machine.peak_flops.f32, machine.dram), (12 << 30, Some(7e12), 336e9));
     assert_eq!(machine.links(), Links { d2h: 12.8e9, h2d: 12.8e9, duplex_each: 12.0e9, latency: 10.0 * 1e-6 });
+}
+
+/// What a modelled card achieves rises with its generation, in every type both have a rate for.
+#[test]
+fn later_cards_are_faster() {
+    let card = |name: &str| Machine::named(name).unwrap();
+    let rates = |m: &Machine| [m.peak_flops.f32, m.peak_flops.tf32, m.peak_flops.f16, m.peak_flops.bf16];
+    let convolution = |m: &Machine| m.convolution.algorithms.iter().map(|a| a.efficiency).fold(0.0, f64::max);
+    for pair in ["v100-16", "a100-40", "h100", "h200"].windows(2) {
+        let (slower, faster) = (card(pair[0]), card(pair[1]));
+        for (a, b) in rates(&slower).into_iter().zip(rates(&faster)) {
+            let (Some(a), Some(b)) = (a, b) else { continue };
+            assert!(a * convolution(&slower) < b * convolution(&faster), "{pair:?}: convolutions at {a} and {b}");
+            assert!(a * slower.gemm_efficiency < b * faster.gemm_efficiency, "{pair:?}: products at {a} and {b}");
+        }
+    }
+    for order in [
+        ["titan-x", "v100-16", "a100-40", "a100-80", "h100", "gh200", "h200"].as_slice(),
+        ["titan-x", "rtx-3060-12"].as_slice(),
+        ["rtx-3060-12", "rtx-4090"].as_slice(),
+    ] {
+        let memory = |name: &&str| card(name).dram * card(name).dram_efficiency;
+        assert!(order.is_sorted_by_key(memory), "{order:?}");
+    }
+    let links = ["v100-16", "a100-40", "h100", "gh200"].map(|name| card(name).links());
+    assert!(links.is_sorted_by(|a, b| a.d2h < b.d2h && a.h2d < b.h2d && a.duplex_each < b.duplex_each), "{links:?}");
+}
+
+/// Every file says where its figures come from, and a modelled one that it is modelled.
+#[test]
+fn no_card_claims_what_was_not_measured() {
+    for name in Machine::list() {
+        let source = Machine::named(name).unwrap().source;
+        let kind = ["measured 20", "modelled", "round numbers"].iter().filter(|kind| source.contains(*kind)).count();
+        assert_eq!(kind, 1, "{name}: {source}");
+    }
 }
 
 #[test]

@@ -109,27 +109,14 @@ pub enum Update {
 /// How memory is planned.
 #[derive(Args, Clone)]
 pub struct PlanArgs {
-    /// Memory policy; see `vdnn policies`. (`none`, or `dyn` with a budget, unless given.)
+    /// Memory policy; see `vdnn policies`. (`none`, or `hybrid` with a budget, unless given.)
     #[arg(long)]
     pub policy: Option<String>,
     /// Device memory the plan may use, e.g. 12GiB; `none` for unlimited.
     #[arg(long, value_parser = budget, default_value = "none")]
     pub budget: Budget,
-    /// Pinned host memory the plan may use; `none` for unlimited.
-    #[arg(long, value_parser = budget, default_value = "none")]
-    pub host_budget: Budget,
-    /// When offloaded bytes come back: paper, lookahead:N or cost.
-    #[arg(long, value_parser = prefetch, default_value = "cost")]
-    pub prefetch: Prefetch,
-    /// How streams wait for copies.
-    #[arg(long, value_parser = sync, default_value = "events")]
-    pub sync: Sync,
-    /// How addresses are found: planned, first-fit or size-class.
-    #[arg(long, value_parser = placement, default_value = "planned")]
-    pub placement: Placement,
-    /// Values smaller than this stay on the device.
-    #[arg(long, value_parser = size, default_value = "1MiB")]
-    pub min_offload: Bytes,
+    #[command(flatten)]
+    pub method: MethodArgs,
     /// Take every kernel's algorithm from this schedule file.
     #[arg(long)]
     pub algos_from: Option<PathBuf>,
@@ -145,6 +132,26 @@ pub struct PlanArgs {
     /// Write the schedule to this file (`.txt` or `.json`).
     #[arg(long)]
     pub out: Option<PathBuf>,
+}
+
+/// Choices of method that hold for every policy.
+#[derive(Args, Clone)]
+pub struct MethodArgs {
+    /// Pinned host memory the plan may use; `none` for unlimited.
+    #[arg(long, value_parser = budget, default_value = "none")]
+    pub host_budget: Budget,
+    /// When offloaded bytes come back: paper, lookahead:N or cost.
+    #[arg(long, value_parser = prefetch, default_value = "cost")]
+    pub prefetch: Prefetch,
+    /// How streams wait for copies.
+    #[arg(long, value_parser = sync, default_value = "events")]
+    pub sync: Sync,
+    /// How addresses are found: planned, first-fit or size-class.
+    #[arg(long, value_parser = placement, default_value = "planned")]
+    pub placement: Placement,
+    /// Values smaller than this stay on the device.
+    #[arg(long, value_parser = size, default_value = "1MiB")]
+    pub min_offload: Bytes,
 }
 
 /// An upper limit, or none.
@@ -185,11 +192,18 @@ pub fn number(text: &str) -> Result<f64, String> {
     found.ok_or_else(|| format!("expected a number of at least 0, found {text}"))
 }
 
+/// A factor: a number above 0.
+pub fn factor(text: &str) -> Result<f64, String> {
+    let found = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
+    found.ok_or_else(|| format!("expected a number above 0, found {text}"))
+}
+
 fn size(text: &str) -> Result<Bytes, String> {
     vdnn_tensor::parse_bytes(text).map_err(|error| error.to_string())
 }
 
-fn budget(text: &str) -> Result<Budget, String> {
+/// A size in bytes, or `none`.
+pub fn budget(text: &str) -> Result<Budget, String> {
     if text == "none" { Ok(Budget(None)) } else { size(text).map(|bytes| Budget(Some(bytes))) }
 }
 

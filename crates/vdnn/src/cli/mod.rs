@@ -4,8 +4,11 @@
 //! failures; everything else goes to standard error.
 
 mod args;
+mod compare;
+mod costs;
 mod doctor;
 mod eval;
+mod explain;
 mod lists;
 mod plan;
 mod profile;
@@ -38,6 +41,8 @@ enum Command {
     Eval(Box<eval::EvalArgs>),
     /// Compile and explain a schedule without running it.
     Plan(Box<plan::PlanCommand>),
+    /// Plan networks under policies, budgets and machines side by side: a table, CSV, SVG.
+    Compare(Box<compare::CompareCommand>),
     /// Measure kernels (time and workspace of each algorithm) and links on a GPU, and write a profile.
     Profile(Box<profile::ProfileArgs>),
     /// What of driver, CUDA, cuDNN, NVRTC and cuBLAS was found where, and what to do.
@@ -58,6 +63,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Train(args) => train::run(args, cli.json),
         Command::Eval(args) => eval::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Doctor => Ok(doctor::run()),
         Command::Models => Ok(lists::models()),

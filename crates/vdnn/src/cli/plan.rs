@@ -1,9 +1,10 @@
 //! `vdnn plan`: compile a schedule for a machine description or a recorded profile, and explain it. No GPU needed.
 
 use super::Report;
-use super::args::{ModelArgs, OptimizerArgs, PlanArgs};
-use super::resolve;
-use anyhow::{Context, Result};
+use super::args::{ModelArgs, OptimizerArgs, PlanArgs, factor};
+use super::costs::Costs;
+use super::{explain, resolve};
+use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use std::time::Instant;
 use vdnn_graph::{Program, Role, ValueId};
 use vdnn_layers::Mode;
 use vdnn_memory::HomeLayout;
-use vdnn_schedule::{Direction, KernelTable, Profile, Space, Stats, stats};
-use vdnn_sim::{Links, ProfileCost, oracle_seconds, simulate};
+use vdnn_schedule::{Direction, KernelTable, Space, Stats, stats};
+use vdnn_sim::{oracle_seconds, simulate};
 use vdnn_tensor::format_bytes;
 use vdnn_train::{Planned, Settings, plan, program};
 
@@ -25,9 +26,15 @@ pub struct PlanCommand {
     optimizer: OptimizerArgs,
     #[command(flatten)]
     plan: PlanArgs,
+    /// Multiply the rates of copies by this factor.
+    #[arg(long, value_parser = factor, default_value_t = 1.0)]
+    link_scale: f64,
     /// Print the whole schedule.
     #[arg(long)]
     print: bool,
+    /// Say of this value instead why it is where it is: its uses, its gaps, and what they cost.
+    #[arg(long, value_name = "VALUE", conflicts_with = "print")]
+    explain: Option<String>,
 }
 
 /// Everything known of a plan.
@@ -47,11 +54,16 @@ pub fn run(args: &PlanCommand) -> Result<Report> {
     let build = resolve::network(&args.model, None, None, None, args.model.seed.unwrap_or(0))?;
     let net = program::network(&build, args.model.batch_size, Mode::Train)?;
     let program = Arc::new(program::training(net, &resolve::optimization(&args.optimizer)?)?);
-    let (machine, kernels, links) = costs(&args.plan, &program)?;
-    let settings = resolve::settings(&args.plan, links, args.plan.profile.is_none())?;
-    let explained = explain(program, kernels, machine, &settings)?;
+    let value = args.explain.as_deref().map(|name| explain::find(&program.graph, name)).transpose()?;
+    let costs = costs(&args.plan)?;
+    let settings = resolve::settings(&args.plan, costs.links(args.link_scale), costs.is_modelled())?;
+    let kernels = costs.estimate(&program)?.table;
+    let explained = explain(program, kernels, costs.name().to_string(), &settings)?;
     if let Some(path) = &args.plan.out {
         resolve::write_schedule(path, &explained.planned.schedule)?;
+    }
+    if let Some(value) = value {
+        return explain::report(&explained.planned, &settings, value);
     }
     let mut text = describe(&explained, &settings);
     if args.print {
@@ -60,20 +72,12 @@ pub fn run(args: &PlanCommand) -> Result<Report> {
     Ok(Report::new(document(&args.model.model, &explained, &settings), text))
 }
 
-/// Kernel choices and link rates: from a profile (completed by a machine description when one is named), else modelled.
-fn costs(args: &PlanArgs, program: &Program) -> Result<(String, KernelTable, Links)> {
-    let Some(path) = &args.profile else {
-        let machine = resolve::machine(args.machine.as_deref().unwrap_or("titan-x"))?;
-        return Ok((machine.name.clone(), machine.kernel_table(program)?, machine.links()));
-    };
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the profile {}", path.display()))?;
-    let profile = Profile::parse(&text).with_context(|| format!("in the profile {}", path.display()))?;
-    let name = profile.device.clone();
-    let mut cost = ProfileCost::new(profile)?;
-    if let Some(machine) = &args.machine {
-        cost = cost.with_fallback(resolve::machine(machine)?);
+/// Where costs come from: a profile (completed by a machine description when one is named), else a machine.
+fn costs(args: &PlanArgs) -> Result<Costs> {
+    match &args.profile {
+        Some(path) => Costs::of_profile(path, args.machine.as_deref()),
+        None => Costs::of_machine(args.machine.as_deref().unwrap_or("titan-x")),
     }
-    Ok((name, cost.kernel_table(program)?.table, cost.links()))
 }
 
 fn explain(program: Arc<Program>, kernels: KernelTable, machine: String, settings: &Settings) -> Result<Explained> {
@@ -114,7 +118,7 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "disk_peak_bytes": planned.schedule.peak_bytes(Space::Disk),
         "offload_bytes": planned.schedule.transfer_bytes(Direction::Offload),
         "prefetch_bytes": planned.schedule.transfer_bytes(Direction::Prefetch),
-        "recompute_ms": 0.0,
+        "recompute_ms": planned.recompute_seconds() * 1e3,
         "predicted_ms": explained.predicted_ms,
         "oracle_ms": explained.oracle_ms,
         "lower_bound_ms": null,
@@ -164,6 +168,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
         ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),
         ("prefetched per step", bytes(schedule.transfer_bytes(Direction::Prefetch))),
+        ("made again", format!("{:.3} ms of kernels", planned.recompute_seconds() * 1e3)),
         (
             "predicted step",
             format!(

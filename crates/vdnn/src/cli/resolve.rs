@@ -1,6 +1,6 @@
 //! From arguments as typed to what they mean.
 
-use super::args::{Dtype, ModelArgs, Opt, OptimizerArgs, PlanArgs, Update};
+use super::args::{Dtype, MethodArgs, ModelArgs, Opt, OptimizerArgs, PlanArgs, Update};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use vdnn::device::DeviceName;
@@ -89,27 +89,35 @@ pub fn optimization(args: &OptimizerArgs) -> Result<Optimization> {
     Ok(Optimization { optimizer, update_at, decay_vectors: true })
 }
 
-/// The policy asked for: `none`, or `dyn` when there is a budget, unless named.
+/// The policy asked for: `none`, or `hybrid` when there is a budget, unless named.
 pub fn policy(args: &PlanArgs) -> Result<Box<dyn MemoryPolicy>> {
-    let default = if args.budget.0.is_some() { "dyn" } else { "none" };
-    let name = args.policy.as_deref().unwrap_or(default);
+    let default = if args.budget.0.is_some() { "hybrid" } else { "none" };
+    policy_named(args.policy.as_deref().unwrap_or(default))
+}
+
+/// The policy of this name.
+pub fn policy_named(name: &str) -> Result<Box<dyn MemoryPolicy>> {
     policies::find(name).with_context(|| unknown("policy", name, policies::REGISTRY.iter().map(|entry| entry.name)))
 }
 
 /// How to plan.
 pub fn settings(args: &PlanArgs, links: Links, modelled: bool) -> Result<Settings> {
+    let algos_from = args.algos_from.as_deref().map(read_schedule).transpose()?;
+    let budgets = Budgets { device: args.budget.0, host: args.method.host_budget.0 };
+    Ok(Settings { policy: policy(args)?, options: options(&args.method, modelled), budgets, links, algos_from })
+}
+
+/// Choices of method. On a modelled machine (m) means no workspace at all, as in the paper.
+pub fn options(args: &MethodArgs, modelled: bool) -> Options {
     let defaults = Options::default();
-    let options = Options {
+    Options {
         prefetch: args.prefetch,
         sync: args.sync,
         placement: args.placement,
         min_offload: args.min_offload,
         memory_optimal_workspace: if modelled { 0 } else { defaults.memory_optimal_workspace },
         ..defaults
-    };
-    let algos_from = args.algos_from.as_deref().map(read_schedule).transpose()?;
-    let budgets = Budgets { device: args.budget.0, host: args.host_budget.0 };
-    Ok(Settings { policy: policy(args)?, options, budgets, links, algos_from })
+    }
 }
 
 /// A machine description by name, or from a file when the name looks like one.
@@ -134,7 +142,26 @@ pub fn write_schedule(path: &Path, schedule: &Schedule) -> Result<()> {
         Some("txt") => schedule.to_text(),
         _ => bail!("--out {}: expected a file ending in .txt or .json", path.display()),
     };
-    std::fs::write(path, text).with_context(|| format!("cannot write the schedule {}", path.display()))
+    write_file(path, &text).with_context(|| format!("cannot write the schedule {}", path.display()))
+}
+
+/// Writes a file beside its target under a temporary name, then renames it, so that nobody reads half of it.
+pub fn write_file(path: &Path, text: &str) -> std::io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let written = write_synced(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        // What failed is reported; a leftover that cannot be removed either is not.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn write_synced(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 /// The message for an unknown name, with the nearest known ones.

@@ -56,11 +56,11 @@ fn plan_says_all_it_must() {
     assert!((called.number("offload_bytes") / 1e9 - 2.286).abs() < 0.001);
 }
 
-/// With a budget and no policy `dyn` plans, without either nothing is moved.
+/// With a budget and no policy `hybrid` plans, without either nothing is moved.
 #[test]
 fn the_default_policy_follows_the_budget() {
     assert_eq!(succeeds("plan --model vgg-small").text("policy"), "none");
-    assert_eq!(succeeds("plan --model vgg-small --budget 1GiB").text("policy"), "dyn");
+    assert_eq!(succeeds("plan --model vgg-small --budget 1GiB").text("policy"), "hybrid");
 }
 
 /// Here or on a machine with a GPU: a list of checks, each with a status of three, and a status that agrees.
@@ -90,6 +90,28 @@ fn lists_are_lists() {
         let entries = called.document.as_array().unwrap();
         assert!(entries.iter().any(|entry| entry["name"] == known), "{list}: {}", called.document);
     }
+}
+
+/// Every machine says where its figures come from, and plans.
+#[test]
+fn machines_are_there_to_plan_for() {
+    let listed = succeeds("machines");
+    let machines = listed.document.as_array().unwrap();
+    let names: Vec<&str> = machines.iter().map(|machine| machine["name"].as_str().unwrap()).collect();
+    for name in "titan-x v100-16 a100-40 a100-80 h100 h200 gh200 rtx-3060-12 rtx-4090 toy".split(' ') {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+    assert!(machines.iter().all(|machine| machine["source"].as_str().unwrap().len() > 20));
+    let compared =
+        succeeds(&format!("compare --models vgg-small --policies none --budgets none --machines {}", names.join(",")));
+    let cells = compared.document["cells"].as_array().unwrap();
+    let time = |name: &str| {
+        let cell = cells.iter().find(|cell| cell["machine"] == name).unwrap();
+        cell["predicted_ms"].as_f64().unwrap()
+    };
+    let ages = ["toy", "titan-x", "v100-16", "a100-40", "h100"].map(time);
+    assert!(ages.is_sorted_by(|older, newer| older > newer), "{ages:?}");
+    assert!(time("rtx-4090") < time("rtx-3060-12") && time("a100-80") <= time("a100-40"));
 }
 
 /// A schedule written by `plan` or `train` is read back: its algorithms are another run's.

@@ -2,7 +2,9 @@
 //! failure a sentence. (What training and planning compute is tested where it is computed.)
 
 mod checkpoints;
+mod compare;
 mod documents;
+mod explain;
 mod failures;
 mod resume;
 
@@ -50,6 +52,15 @@ pub fn vdnn_in(folder: &Path, arguments: &str) -> Called {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vdnn"));
     command.current_dir(folder).arg("--json").args(arguments.split_whitespace());
     called(command, arguments)
+}
+
+/// Standard output of a call without `--json`, in a folder; it must succeed.
+pub fn text_in(folder: &Path, arguments: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vdnn"));
+    command.current_dir(folder).args(arguments.split_whitespace());
+    let output = command.timeout(std::time::Duration::from_secs(120)).output().unwrap();
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Runs a prepared command and takes its output apart.

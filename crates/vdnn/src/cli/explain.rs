@@ -1,0 +1,314 @@
+//! `vdnn plan --explain VALUE`: why one value is where it is.
+//!
+//! ```text
+//!   uses   every step that touches the value's storage
+//!   gaps   between them: how long, what the plan does there, what else would cost
+//!   lies   the buffers that hold it, and when
+//! ```
+//!
+//! Values that share bytes (in place, concat slices, reshapes) move together, so everything here is said of the *storage*
+//! the value lies in. Costs are those of the planned kernels; making a storage again is priced by the nodes that write
+//! it, as if what they read were at hand. Left to others: deciding (the policies), and the words (`text`).
+
+mod text;
+
+use super::{Report, resolve};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use vdnn_graph::{Graph, Phase, Program, Role, Use, ValueId};
+use vdnn_memory::{Residency, Tier};
+use vdnn_schedule::{Action, BufferId, BufferKind, Direction, Schedule, Space};
+use vdnn_sim::simulate;
+use vdnn_tensor::{Bytes, format_bytes};
+use vdnn_train::{Planned, Settings};
+
+/// All there is to say about a value.
+#[derive(Serialize)]
+pub struct Explanation {
+    pub value: String,
+    pub role: Role,
+    /// As the graph's text has it, for example `f32[64,3,224,224]`.
+    pub ty: String,
+    pub bytes: Bytes,
+    /// The node that makes it; null for inputs, parameters and states.
+    pub producer: Option<String>,
+    pub storage: Storage,
+    pub policy: String,
+    pub budget_bytes: Option<Bytes>,
+    pub uses: Vec<Used>,
+    pub gaps: Vec<GapStory>,
+    pub lies: Vec<Lies>,
+}
+
+/// The bytes the value lies in.
+#[derive(Serialize)]
+pub struct Storage {
+    pub name: String,
+    pub bytes: Bytes,
+    /// First byte of the value, from the start of the storage.
+    pub offset: Bytes,
+    /// All values that lie there.
+    pub values: Vec<String>,
+}
+
+/// One step that touches the storage.
+#[derive(Serialize)]
+pub struct Used {
+    pub step: usize,
+    pub node: String,
+    pub run: u16,
+    pub phase: Phase,
+    pub reads: Vec<String>,
+    pub writes: Vec<String>,
+    #[serde(skip)]
+    pub ends: Use,
+}
+
+/// The time between two consecutive uses.
+#[derive(Serialize)]
+pub struct GapStory {
+    pub from_step: usize,
+    pub to_step: usize,
+    /// True for the gap from the last use to the first one of the next iteration.
+    pub wraps: bool,
+    /// Steps strictly between.
+    pub idle_steps: usize,
+    /// Time of the kernels strictly between, back to back.
+    pub compute_ms: f64,
+    /// The same time in the simulated iteration, waits included.
+    pub simulated_ms: f64,
+    /// `keep`, `offload` or `drop`.
+    pub residency: &'static str,
+    pub tier: Option<&'static str>,
+    pub release: Option<At>,
+    pub fetch: Option<At>,
+    /// The node whose later run brings dropped bytes back.
+    pub made_again_by: Option<String>,
+    /// What a copy of the storage takes each way, alone on its link.
+    pub offload_ms: f64,
+    pub prefetch_ms: f64,
+    /// Time of the nodes that had written the storage; null when it cannot be computed again.
+    pub recompute_ms: Option<f64>,
+    pub note: String,
+}
+
+/// A step with its node.
+#[derive(Serialize)]
+pub struct At {
+    pub step: usize,
+    pub node: Option<String>,
+}
+
+/// A buffer that holds the storage for a while; a home always does.
+#[derive(Serialize)]
+pub struct Lies {
+    pub buffer: String,
+    pub space: Space,
+    pub kind: BufferKind,
+    pub offset: Bytes,
+    pub bytes: Bytes,
+    pub from_step: Option<usize>,
+    pub until_step: Option<usize>,
+}
+
+/// The value of this name, with or without the `%` that schedules print before it.
+pub fn find(graph: &Graph, name: &str) -> Result<ValueId> {
+    let bare = name.strip_prefix('%').unwrap_or(name);
+    let found = graph.value_ids().find(|&id| graph.value(id).name == bare);
+    found.with_context(|| resolve::unknown("value", bare, graph.values().iter().map(|value| value.name.as_str())))
+}
+
+/// Explains one value of a planned program.
+pub fn report(planned: &Planned, settings: &Settings, value: ValueId) -> Result<Report> {
+    let explanation = explain(planned, settings, value)?;
+    let text = text::describe(&explanation);
+    Ok(Report::new(serde_json::to_value(&explanation)?, text))
+}
+
+fn explain(planned: &Planned, settings: &Settings, id: ValueId) -> Result<Explanation> {
+    let program = planned.program.as_ref();
+    let graph = &program.graph;
+    let (value, place) = (graph.value(id), program.aliases.location(id));
+    let inside = graph.value_ids().filter(|&other| program.aliases.root(other) == place.root);
+    let uses = uses(program, &planned.plan.order, place.root);
+    Ok(Explanation {
+        value: value.name.clone(),
+        role: value.role,
+        ty: value.ty.to_string(),
+        bytes: value.ty.bytes(),
+        producer: value.producer.map(|node| graph.node(node).name.clone()),
+        storage: Storage {
+            name: graph.value(place.root).name.clone(),
+            bytes: program.aliases.storage_bytes(place.root),
+            offset: place.offset,
+            values: inside.map(|other| graph.value(other).name.clone()).collect(),
+        },
+        policy: planned.schedule.policy.clone(),
+        budget_bytes: settings.budgets.device,
+        gaps: gaps(planned, settings, place.root, &uses)?,
+        uses,
+        lies: lies(&planned.schedule, place.root),
+    })
+}
+
+fn uses(program: &Program, order: &[Use], root: ValueId) -> Vec<Used> {
+    let graph = &program.graph;
+    let touched = |ids: &[ValueId]| -> Vec<String> {
+        let ids = ids.iter().filter(|&&id| program.aliases.root(id) == root);
+        ids.map(|&id| graph.value(id).name.clone()).collect()
+    };
+    let used = |(step, &ends): (usize, &Use)| {
+        let node = graph.node(ends.node);
+        let (reads, writes) = (touched(&node.inputs), touched(&node.outputs));
+        let used = Used { step, node: node.name.clone(), run: ends.run, phase: node.phase, reads, writes, ends };
+        (!used.reads.is_empty() || !used.writes.is_empty()).then_some(used)
+    };
+    order.iter().enumerate().filter_map(used).collect()
+}
+
+/// When each step's kernel runs: planned seconds alone, and start and end in the simulation.
+struct Clock {
+    kernels: Vec<f64>,
+    simulated: Vec<(f64, f64)>,
+    iteration: f64,
+}
+
+impl Clock {
+    fn of(planned: &Planned, settings: &Settings) -> Result<Self> {
+        let Planned { plan, schedule, kernels, .. } = planned;
+        let seconds = |u: &Use| kernels.of(u.node).get(plan.choice(u.node)).map_or(0.0, |choice| choice.seconds);
+        let timeline = simulate(schedule, kernels, &settings.links)?;
+        let is_launch = |command: u32| matches!(schedule.commands[command as usize].action, Action::Launch { .. });
+        let launches = timeline.spans.iter().filter(|span| is_launch(span.command));
+        Ok(Clock {
+            kernels: plan.order.iter().map(seconds).collect(),
+            simulated: launches.map(|span| (span.start, span.end)).collect(),
+            iteration: timeline.seconds,
+        })
+    }
+
+    /// Milliseconds between two steps: of the kernels there, and in the simulation.
+    fn between(&self, from: usize, to: usize, wraps: bool) -> (f64, f64) {
+        let (_, left) = self.simulated[from];
+        let (needed, _) = self.simulated[to];
+        let sum = |kernels: &[f64]| kernels.iter().fold(0.0, |sum, seconds| sum + seconds);
+        let (compute, simulated) = if wraps {
+            (sum(&self.kernels[from + 1..]) + sum(&self.kernels[..to]), self.iteration - left + needed)
+        } else {
+            (sum(&self.kernels[from + 1..to]), needed - left)
+        };
+        (compute * 1e3, simulated * 1e3)
+    }
+}
+
+fn gaps(planned: &Planned, settings: &Settings, root: ValueId, uses: &[Used]) -> Result<Vec<GapStory>> {
+    let clock = Clock::of(planned, settings)?;
+    let mut pairs: Vec<(&Used, &Used, bool)> = uses.windows(2).map(|pair| (&pair[0], &pair[1], false)).collect();
+    if matches!(planned.program.graph.value(root).role, Role::Parameter | Role::State)
+        && let (Some(first), Some(last)) = (uses.first(), uses.last())
+    {
+        pairs.push((last, first, true));
+    }
+    let story = |(from, to, wraps): (&Used, &Used, bool)| {
+        let mut gap = decided(planned, root, from, to, wraps);
+        (gap.compute_ms, gap.simulated_ms) = clock.between(from.step, to.step, wraps);
+        let bytes = planned.program.aliases.storage_bytes(root);
+        gap.offload_ms = settings.links.transfer_seconds(Direction::Offload, bytes) * 1e3;
+        gap.prefetch_ms = settings.links.transfer_seconds(Direction::Prefetch, bytes) * 1e3;
+        gap.recompute_ms = recompute_ms(&planned.program, &clock, uses, from.step);
+        gap.note = note(planned, settings, root, &gap);
+        gap
+    };
+    Ok(pairs.into_iter().map(story).collect())
+}
+
+/// The plan's part of a gap's story; costs are still to come.
+fn decided(planned: &Planned, root: ValueId, from: &Used, to: &Used, wraps: bool) -> GapStory {
+    let order = &planned.plan.order;
+    let at = |step: usize| At { step, node: order.get(step).map(|u| planned.program.graph.node(u.node).name.clone()) };
+    let decision = planned.plan.gaps.get(&(root, to.ends)).copied().unwrap_or(Residency::Keep);
+    let (residency, moved) = match decision {
+        Residency::Keep => ("keep", None),
+        Residency::Drop => ("drop", None),
+        Residency::Offload { tier, release, fetch } => ("offload", Some((tier, release, fetch))),
+    };
+    let made_again = decision == Residency::Drop && to.run > 0 && !to.writes.is_empty();
+    GapStory {
+        from_step: from.step,
+        to_step: to.step,
+        wraps,
+        idle_steps: if wraps { order.len() - 1 - from.step + to.step } else { to.step - from.step - 1 },
+        compute_ms: 0.0,
+        simulated_ms: 0.0,
+        residency,
+        tier: moved.map(|(tier, ..)| if tier == Tier::Host { "host" } else { "disk" }),
+        release: moved.map(|(_, release, _)| at(release.index())),
+        fetch: moved.map(|(.., fetch)| at(fetch.index())),
+        made_again_by: made_again.then(|| to.node.clone()),
+        offload_ms: 0.0,
+        prefetch_ms: 0.0,
+        recompute_ms: None,
+        note: String::new(),
+    }
+}
+
+/// Time of the original runs that had written the storage by `until`; `None` when nothing had, or running it again would
+/// repeat an effect.
+fn recompute_ms(program: &Program, clock: &Clock, uses: &[Used], until: usize) -> Option<f64> {
+    let writers: Vec<&Used> =
+        uses.iter().filter(|used| used.step <= until && used.run == 0 && !used.writes.is_empty()).collect();
+    let pure = |used: &&Used| !program.graph.node(used.ends.node).op.has_effect();
+    let known = !writers.is_empty() && writers.iter().all(pure);
+    known.then(|| writers.iter().map(|used| clock.kernels[used.step]).sum::<f64>() * 1e3)
+}
+
+/// One sentence that sets the decision beside its costs.
+fn note(planned: &Planned, settings: &Settings, root: ValueId, gap: &GapStory) -> String {
+    let graph = &planned.program.graph;
+    let bytes = planned.program.aliases.storage_bytes(root);
+    let copies = gap.offload_ms + gap.prefetch_ms;
+    let beside = format!("copies {copies:.3} ms, kernels between {:.3} ms", gap.compute_ms);
+    match (gap.residency, &gap.made_again_by) {
+        ("offload", _) if copies <= gap.compute_ms => format!("fits beside the kernels: {beside}"),
+        ("offload", _) => format!("longer than the kernels between: {beside}"),
+        ("drop", Some(node)) => format!("{node} runs again"),
+        ("drop", None) => "the next use writes it anew, or a copy below is still valid".to_string(),
+        _ if gap.idle_steps == 0 => "used again at once".to_string(),
+        _ if is_home(graph.value(root).role) => "it outlives the iteration and stays at home".to_string(),
+        _ if bytes < settings.options.min_offload => {
+            format!("smaller than what is worth a copy ({})", format_bytes(settings.options.min_offload))
+        }
+        _ if copies > gap.compute_ms => format!("no time to hide copies: {beside}"),
+        _ => format!("policy {} keeps it: {beside}", planned.schedule.policy),
+    }
+}
+
+fn is_home(role: Role) -> bool {
+    matches!(role, Role::Input | Role::Parameter | Role::State | Role::Metric)
+}
+
+/// The buffers of a storage, with the first and last step at which each is held.
+fn lies(schedule: &Schedule, root: ValueId) -> Vec<Lies> {
+    let mut held: Vec<(Option<usize>, Option<usize>)> = vec![(None, None); schedule.buffers.len()];
+    let mut launched: usize = 0;
+    for command in &schedule.commands {
+        match command.action {
+            Action::Launch { .. } => launched += 1,
+            Action::Alloc(BufferId(id)) => held[id as usize].0 = Some(launched),
+            Action::Free(BufferId(id)) => held[id as usize].1 = Some(launched.saturating_sub(1)),
+            _ => {}
+        }
+    }
+    let buffers = schedule.buffers.iter().zip(held).filter(|(buffer, _)| buffer.root == Some(root));
+    buffers
+        .map(|(buffer, (from_step, until_step))| Lies {
+            buffer: buffer.name.clone(),
+            space: buffer.space,
+            kind: buffer.kind,
+            offset: buffer.offset,
+            bytes: buffer.bytes,
+            from_step,
+            until_step,
+        })
+        .collect()
+}
