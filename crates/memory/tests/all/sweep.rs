@@ -120,7 +120,7 @@ fn more_bytes_take_no_more_time() {
         while let Some(&(model, batch_size)) = NETWORKS.get(next.fetch_add(1, Ordering::Relaxed)) {
             let count = match model {
                 "resnet152" | "densenet121" => 4,
-                "googlenet" | "resnet50" => 8,
+                "googlenet" | "resnet50" => 6,
                 _ => 12,
             };
             let (lines, points) = sweep(model, batch_size, count, &["hybrid"]);
