@@ -13,7 +13,9 @@
 
 use crate::Residency;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use vdnn_graph::{Node, NodeId, Op, Phase, Program, Use, ValueId};
+use vdnn_tensor::Bytes;
 
 /// An order with later runs, and the gaps in which bytes are forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,28 +127,21 @@ impl<'a> Walk<'a> {
         NotRepeatable { root: self.program.aliases.root(value) }
     }
 
-    /// Runs a node again if that repeats no effect and overwrites nothing that is there.
+    /// Runs a node again if that repeats no effect and overwrites nothing that is there but what it reads, by whatever name.
     fn repeat(&mut self, id: NodeId) -> Result<(), NotRepeatable> {
         let node = self.program.graph.node(id);
         for &output in &node.outputs {
-            let taken = self.overwritten(node, output).any(|other| !node.inputs.contains(&other));
+            let root = self.program.aliases.root(output);
+            let own = node.inputs.iter().filter(|&&input| self.program.aliases.root(input) == root);
+            let own: Vec<Range<Bytes>> = own.map(|&input| self.span(input)).collect();
+            let read = |span: Range<Bytes>| own.iter().any(|own| own.start <= span.start && span.end <= own.end);
+            let taken = self.overwritten(node, output).any(|other| !read(self.span(other)));
             if taken || node.op.has_effect() {
                 return Err(self.refuse(output));
             }
         }
         self.run(id);
         Ok(())
-    }
-
-    /// Values that are there and that writing `output` destroys. Views, concatenations and splits only name bytes anew.
-    fn overwritten(&self, node: &Node, output: ValueId) -> impl Iterator<Item = ValueId> {
-        let renames = node.op.is_view() || matches!(node.op, Op::Concat(_) | Op::Split(_));
-        let neighbours = &self.values[self.program.aliases.root(output).index()];
-        let others = if renames { &[] } else { neighbours.as_slice() };
-        others
-            .iter()
-            .copied()
-            .filter(move |&other| other != output && self.present[other.index()] && self.overlap(other, output))
     }
 
     /// One run: outputs are there, what they were written over is not.
@@ -158,8 +153,8 @@ impl<'a> Walk<'a> {
         for &output in &node.outputs {
             let gone: Vec<ValueId> = self.overwritten(node, output).collect();
             gone.into_iter().for_each(|other| self.present[other.index()] = false);
-            self.present[output.index()] = true;
             let root = self.program.aliases.root(output);
+            self.present[output.index()] = true;
             if std::mem::replace(&mut self.left[root.index()], false) {
                 self.drops.insert((root, u), Residency::Drop);
             }
@@ -180,10 +175,50 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn overlap(&self, a: ValueId, b: ValueId) -> bool {
-        let (a, b) = (self.program.aliases.location(a), self.program.aliases.location(b));
-        let whole = a.rows == 1 || b.rows == 1;
-        whole || (a.offset < b.offset + b.row_bytes && b.offset < a.offset + a.row_bytes)
+    /// Values that are there and that writing `output` destroys.
+    fn overwritten(&self, node: &Node, output: ValueId) -> impl Iterator<Item = ValueId> {
+        let neighbours = self.values[self.program.aliases.root(output).index()].iter().copied();
+        neighbours.filter(move |&other| self.present[other.index()] && self.destroys(node, output, other))
+    }
+
+    /// Whether writing `output` leaves `other` with other bytes. What lies in place already, a part of a concatenation or a
+    /// split or a view, is not written.
+    fn destroys(&self, node: &Node, output: ValueId, other: ValueId) -> bool {
+        let (whole, touched) = (self.program.aliases.location(output), self.span(other));
+        let meets = |span: &Range<Bytes>| span.start < touched.end && touched.start < span.end;
+        match node.op {
+            Op::Concat(_) => {
+                let mut start = whole.offset;
+                node.inputs.iter().any(|&part| {
+                    let from = start;
+                    start += self.row_bytes(part);
+                    let place = self.program.aliases.location(part);
+                    (place.root, place.offset) != (whole.root, from) && meets(&(from..start))
+                })
+            }
+            Op::Split(_) => {
+                let source = self.program.aliases.location(node.inputs[0]);
+                let before = node.outputs.iter().take_while(|&&part| part != output);
+                let from = source.offset + before.map(|&part| self.row_bytes(part)).sum::<Bytes>();
+                (source.root, from) != (whole.root, whole.offset) && meets(&self.span(output))
+            }
+            _ if node.op.is_view() => {
+                let source = self.program.aliases.location(node.inputs[0]);
+                (source.root, source.offset) != (whole.root, whole.offset) && meets(&self.span(output))
+            }
+            _ => meets(&self.span(output)),
+        }
+    }
+
+    /// The bytes of a value in each sample's row of its storage.
+    fn span(&self, value: ValueId) -> Range<Bytes> {
+        let start = self.program.aliases.location(value).offset;
+        start..start + self.row_bytes(value)
+    }
+
+    fn row_bytes(&self, value: ValueId) -> Bytes {
+        let ty = &self.program.graph.value(value).ty;
+        ty.bytes() / ty.shape.samples().max(1)
     }
 }
 
@@ -207,7 +242,7 @@ fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Vec<V
         if crate::homes::is_home(graph.value(root).role) {
             return Vec::new();
         }
-        let ends: Vec<usize> = uses.iter().copied().filter(|&step| forward(step)).next_back().into_iter().collect();
+        let ends: Vec<usize> = uses.iter().copied().rfind(|&step| forward(step)).into_iter().collect();
         match forgotten.get(&root) {
             Some(Forget::Once) => ends,
             Some(Forget::AfterEachUse) => {

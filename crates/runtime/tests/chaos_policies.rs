@@ -131,14 +131,48 @@ impl Training {
             let schedule = Arc::new(self.schedule(policy, options, budget));
             let moved = schedule.transfer_bytes(Direction::Offload);
             assert_eq!(moved == 0, matches!(policy, "none" | "baseline"), "{policy} offloads {moved} bytes");
-            let devices = seeds.clone().map(|seed| Box::new(ChaosDevice::new(seed)) as Box<dyn Device>);
-            let cpu: Box<dyn Device> = Box::new(CpuDevice::new().unwrap());
-            for (index, device) in std::iter::once(cpu).chain(devices).enumerate() {
-                let found = self.run(device, &schedule).unwrap_or_else(|e| panic!("{policy} {options:?} {index}: {e}"));
-                for (found, expected) in found.iter().zip(&expected) {
-                    assert_eq!(found.0, expected.0);
-                    assert!(found.1 == expected.1, "{policy} {options:?}, device {index}: {} differs", found.0);
-                }
+            self.same_bits(&format!("{policy} {options:?}"), &schedule, &expected, seeds.clone());
+        }
+    }
+
+    /// The policies that make values again, from their floor to their peak.
+    fn check_recomputing(&self, seeds: std::ops::Range<u64>) {
+        let options = Options { min_offload: 0, ..Options::default() };
+        let kept = Arc::new(self.schedule("none", options, None));
+        let expected = self.run(Box::new(CpuDevice::new().unwrap()), &kept).unwrap();
+        let most = kept.peak_bytes(Space::Device);
+        for policy in ["hybrid", "checkpoint"] {
+            let floor = self.floor(policy, options);
+            assert!(floor < most, "{policy} saves memory: {floor} and {most} bytes");
+            let mut again = 0;
+            for budget in [0, 35, 70, 95].map(|percent| floor + (most - floor) * percent / 100) {
+                let schedule = Arc::new(self.schedule(policy, options, Some(budget)));
+                assert!(schedule.peak_bytes(Space::Device) <= budget);
+                let later = |action: &Action| matches!(action, Action::Launch { run, .. } if *run > 0);
+                again += schedule.commands.iter().filter(|command| later(&command.action)).count();
+                let moved = schedule.transfer_bytes(Direction::Offload);
+                assert!(moved == 0 || policy == "hybrid", "checkpoint copies {moved} bytes");
+                self.same_bits(&format!("{policy} at {budget}"), &schedule, &expected, seeds.clone());
+            }
+            // Few of googlenet's values are cheaper to make again than these links are slow.
+            assert!(again > 0 || (policy, &*self.program.graph.name) == ("hybrid", "googlenet"), "{policy}");
+        }
+    }
+
+    fn same_bits(
+        &self,
+        name: &str,
+        schedule: &Arc<Schedule>,
+        expected: &[(String, Vec<u8>)],
+        seeds: std::ops::Range<u64>,
+    ) {
+        let devices = seeds.map(|seed| Box::new(ChaosDevice::new(seed)) as Box<dyn Device>);
+        let cpu: Box<dyn Device> = Box::new(CpuDevice::new().unwrap());
+        for (index, device) in std::iter::once(cpu).chain(devices).enumerate() {
+            let found = self.run(device, schedule).unwrap_or_else(|error| panic!("{name}, device {index}: {error}"));
+            for (found, expected) in found.iter().zip(expected) {
+                assert_eq!(found.0, expected.0);
+                assert!(found.1 == expected.1, "{name}, device {index}: {} differs", found.0);
             }
         }
     }
@@ -146,18 +180,24 @@ impl Training {
 
 #[test]
 fn a_chain_with_dropout() {
-    Training::new("vgg-small", 16, 28).check(0..12);
+    let training = Training::new("vgg-small", 16, 28);
+    training.check(0..12);
+    training.check_recomputing(0..6);
 }
 
 #[test]
 fn residual_joins_with_batch_norm() {
-    Training::new("resnet-cifar-8", 4, 32).check(0..4);
+    let training = Training::new("resnet-cifar-8", 4, 32);
+    training.check(0..4);
+    training.check_recomputing(0..3);
 }
 
 /// Branches written straight into their concatenation.
 #[test]
 fn branches_with_concat() {
-    Training::new("googlenet", 2, 32).check(0..1);
+    let training = Training::new("googlenet", 2, 32);
+    training.check(0..1);
+    training.check_recomputing(0..1);
 }
 
 /// Each wait of a compiled schedule left out in turn. What `check` accepts never shows; what it refuses does, for some seed.

@@ -5,6 +5,7 @@
 
 mod all;
 mod baseline;
+mod checkpoint;
 mod conv;
 mod dynamic;
 mod hybrid;
@@ -13,6 +14,7 @@ mod select;
 
 pub use all::All;
 pub use baseline::Baseline;
+pub use checkpoint::Checkpoint;
 pub use conv::Conv;
 pub use dynamic::Dynamic;
 pub use hybrid::Hybrid;
@@ -70,7 +72,7 @@ pub struct PolicyEntry {
 }
 
 /// All policies by name, for lists.
-pub const REGISTRY: [PolicyEntry; 10] = [
+pub const REGISTRY: [PolicyEntry; 11] = [
     entry("none", "keep everything, release after the last use; fastest algorithms (also none-p)"),
     entry("none-m", "keep everything; memory-optimal algorithms"),
     entry("baseline", "the paper's network-wide allocation; fastest algorithms (also baseline-p)"),
@@ -80,6 +82,7 @@ pub const REGISTRY: [PolicyEntry; 10] = [
     entry("conv", "offload the inputs of convolutions; fastest algorithms (also conv-p)"),
     entry("conv-m", "offload the inputs of convolutions; memory-optimal algorithms"),
     entry("dyn", "the paper's passes: the first of none, conv, all and their greedy forms that fits"),
+    entry("checkpoint", "recompute by segments (about the square root of the depth), to a budget the cheapest of them"),
     entry("hybrid", "offload, recompute, algorithms and addresses chosen together, to any budget"),
 ];
 
@@ -100,6 +103,7 @@ pub fn find(name: &str) -> Option<Box<dyn MemoryPolicy>> {
         "all" => Some(Box::new(All { algorithms })),
         "conv" => Some(Box::new(Conv { algorithms })),
         "dyn" if family == name => Some(Box::new(Dynamic)),
+        "checkpoint" if family == name => Some(Box::new(Checkpoint)),
         "hybrid" if family == name => Some(Box::new(Hybrid)),
         _ => Option::None,
     }

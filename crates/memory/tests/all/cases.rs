@@ -15,11 +15,13 @@ use vdnn_memory::{
 use vdnn_runtime::{ChaosDevice, CpuDevice, Device, Executor, ScheduleId};
 use vdnn_schedule::{Action, Direction, Schedule, Space};
 
-fn net(batch_size: u64, mode: Mode, image: [u64; 3]) -> Net {
+/// A network without layers yet.
+pub fn net(batch_size: u64, mode: Mode, image: [u64; 3]) -> Net {
     Net::new("case", &NetOptions { batch_size, image, mode, seed: 3, ..NetOptions::default() }).unwrap()
 }
 
-fn classify(net: &mut Net, x: ValueId) {
+/// A linear layer to three classes, and the loss.
+pub fn classify(net: &mut Net, x: ValueId) {
     let x = Flatten.push(net, "flatten", x).unwrap();
     let features = net.channels(x);
     let x = Linear::new(features, 3).push(net, "fc", x).unwrap();
@@ -54,12 +56,13 @@ fn recomputed(program: &Program, names: &[&str]) -> MemoryPlan {
     plan
 }
 
-fn recomputed_launches(schedule: &Schedule) -> usize {
+/// Launches of later runs.
+pub fn recomputed_launches(schedule: &Schedule) -> usize {
     schedule.commands.iter().filter(|c| matches!(c.action, Action::Launch { run, .. } if run > 0)).count()
 }
 
 /// Equal bits of a plan and of keeping everything, on the CPU and under some interleavings.
-fn same_as_kept(iteration: &Iteration, plan: &MemoryPlan) -> State {
+pub fn same_as_kept(iteration: &Iteration, plan: &MemoryPlan) -> State {
     let kept = iteration.checked(options(), &iteration.kept(plan));
     let expected = iteration.run_on_cpu(&kept, 2);
     for sync in [Sync::Events, Sync::PerLayer] {

@@ -12,4 +12,6 @@ mod network;
 mod plan;
 mod random;
 mod random_graphs;
+mod recompute;
+mod sweep;
 mod windows;

@@ -4,7 +4,7 @@ use crate::setup::{Outcome, Setup, feed_pixels, run, trainer};
 use vdnn_autograd::Optimizer;
 use vdnn_datasets::fashion_mnist_sample;
 use vdnn_memory::{Options, Prefetch, Sync};
-use vdnn_schedule::{Action, Direction};
+use vdnn_schedule::Direction;
 use vdnn_train::{Feed, Optimization, TrainError};
 
 fn check_memory(name: &str, outcome: &Outcome, alignment: u64) {
@@ -79,6 +79,34 @@ fn dynamic_bits_at_every_budget() {
     }
 }
 
+/// `hybrid` and `checkpoint` at their floor and at two budgets between: equal to `none` with the algorithms they chose, within
+/// the plan, and some values really are made again.
+#[test]
+fn recomputing_bits_at_every_budget() {
+    for (policy, model) in [("hybrid", "vgg-small"), ("hybrid", "resnet-small"), ("checkpoint", "resnet-small")] {
+        let setup = || Setup { model, policy, steps: 10, ..Setup::default() };
+        let floor = match trainer(&Setup { budget: Some(1), ..setup() }) {
+            Err(TrainError::Plan(vdnn_memory::PlanError::Infeasible(refusal))) => refusal.floor,
+            other => panic!("a budget of one byte must be refused, got {}", other.map(|_| "a trainer").unwrap_err()),
+        };
+        let top = run(&Setup { policy: "none", steps: 1, ..setup() }).planned;
+        assert!(floor < top);
+        let mut again = 0;
+        for budget in [floor, floor + (top - floor) / 3, floor + (top - floor) * 2 / 3] {
+            let outcome = run(&Setup { budget: Some(budget), ..setup() });
+            let name = format!("{model} {policy} at {budget}");
+            assert!(outcome.planned <= budget, "{name}");
+            check_memory(&name, &outcome, 256);
+            again += outcome.launches_again();
+            assert!(policy == "hybrid" || !outcome.offloads(), "{name}");
+            let algos_from = Some(outcome.schedule.clone());
+            let kept = run(&Setup { policy: "none", algos_from, ..setup() });
+            assert_eq!(outcome.bits(), kept.bits(), "{name}");
+        }
+        assert!(again > 0, "{model} {policy}: nothing was made again");
+    }
+}
+
 #[test]
 fn bits_do_not_depend_on_threads() {
     for model in ["vgg-small", "resnet-small"] {
@@ -117,7 +145,6 @@ fn every_offload_is_fetched_back() {
     let moved = |way| outcome.schedule.transfer_bytes(way);
     assert!(moved(Direction::Offload) > 0);
     assert_eq!(moved(Direction::Offload), moved(Direction::Prefetch));
-    let runs = outcome.schedule.commands.iter().filter(|c| matches!(c.action, Action::Launch { run, .. } if run > 0));
-    assert_eq!(runs.count(), 0);
+    assert_eq!(outcome.launches_again(), 0);
     assert!(matches!(Optimization::sgd(0.9, 0.0).optimizer, Optimizer::Sgd(_)));
 }

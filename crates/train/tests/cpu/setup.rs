@@ -59,6 +59,12 @@ impl Outcome {
         self.schedule.transfer_bytes(Direction::Offload) > 0
     }
 
+    /// Launches of later runs in one iteration.
+    pub fn launches_again(&self) -> usize {
+        let later = |action: &Action| matches!(action, Action::Launch { run, .. } if *run > 0);
+        self.schedule.commands.iter().filter(|command| later(&command.action)).count()
+    }
+
     pub fn losses(&self) -> Vec<f64> {
         self.losses.iter().map(|&bits| f64::from_bits(bits)).collect()
     }

@@ -1,0 +1,266 @@
+//! `checkpoint`: recomputation alone. Forward keeps little; backward makes the rest again, a segment at a time.
+//!
+//! ```text
+//!  forward    X1 ─ X2 ─ X3 │ X4 ─ X5 ─ X6 │ X7 ─ X8 ─ loss        │ segment ends: what is read across them stays
+//!  backward                                 dX8 … X5' X6' dX6 … X2' X3' dX3 …
+//! ```
+//! *Square root* (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"): about √n segments of n values, so that
+//! the bytes across ends and the bytes of one segment are of one size. An end that falls at an even distance is moved, by
+//! at most half a segment, to where the fewest bytes are read across it: to the end of a residual block rather than into
+//! it, where the shortcut stays too. The last segment is never made again, since backward begins with it. This is the
+//! policy without a budget.
+//!
+//! *Cost-aware*, under a budget: not every forgotten byte costs the same seconds. A batch norm's output is made again in a
+//! few passes over memory, a convolution's in milliseconds. Three things are varied together, and what fits is compared by
+//! estimated seconds, the best few by simulated ones:
+//! - how many segments there are: few ends keep little but make long segments, which live at once when made again;
+//! - how many of them are forgotten, those of the least seconds a byte first, since a budget rarely asks for all;
+//! - which values stay although they lie inside a segment, and which go although theirs stays: both by their own seconds a
+//!   byte. With a single segment this is the choice value by value, with all of them the choice by segments.
+//!
+//! The decisions compared do not depend on the budget, only whether they fit does. Not done here: copies; joint choices
+//! with them are `hybrid`'s.
+
+use super::{Algorithms, MemoryPolicy};
+use crate::joint::{Decision, Fate, Joint};
+use crate::{Forget, Infeasible, MemoryPlan, Problem, compile, fit_to_budget, recompute};
+use std::collections::BTreeSet;
+use vdnn_sim::simulate;
+use vdnn_tensor::Bytes;
+
+/// Numbers of segments as multiples of √n.
+const SEGMENTS: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0];
+/// Shares of what can be forgotten whose segments are.
+const FORGOTTEN: [f64; 9] = [0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0];
+/// Shares of all bytes that go wherever they lie, those of the least seconds a byte first.
+const CHEAP: [f64; 9] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0];
+/// Shares of all bytes that stay even in a forgotten segment, those of the most seconds a byte first.
+const DEAR: [f64; 2] = [0.0, 0.3];
+/// Decisions given addresses and simulated.
+const FINALISTS: usize = 3;
+/// Decisions of which finalists may come: addresses do not always fit where bytes do.
+const TRIED: usize = 12;
+/// Estimates of steps in all: what bounds the time of planning.
+const ESTIMATED_STEPS: usize = 600_000;
+
+/// Recomputation by segments.
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint;
+
+impl MemoryPolicy for Checkpoint {
+    fn name(&self) -> &str {
+        "checkpoint"
+    }
+
+    fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
+        let joint = Joint::new(problem, "checkpoint");
+        let forgetting = Forgetting::new(&joint);
+        let square_root = with_fastest(&joint, &forgetting.fates(&joint, &SQUARE_ROOT));
+        let first = fit_to_budget(problem, "checkpoint", &square_root, &[]).map(|fitted| fitted.plan);
+        if problem.budgets.device.is_none() {
+            return first;
+        }
+        let sure = first.or_else(|refusal| leanest(&joint, &forgetting, refusal))?;
+        let plans = fastest(&joint, &forgetting).into_iter().filter_map(|decision| joint.settle(&decision));
+        let timed = plans.map(|(plan, _)| plan).take(FINALISTS).chain([sure.clone()]);
+        let timed = timed.filter_map(|plan| Some((simulated(problem, &plan)?, plan)));
+        let best = timed.reduce(|best, next| if next.0 < best.0 { next } else { best });
+        Ok(best.map_or(sure, |(_, plan)| plan))
+    }
+}
+
+/// One way to forget.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    /// Number of segments as a multiple of √n; 0 is a single one.
+    segments: f64,
+    /// Share of what can be forgotten whose segments are.
+    forgotten: f64,
+    /// Share of all bytes that go wherever they lie.
+    cheap: f64,
+    /// Share of all bytes that stay in any case.
+    dear: f64,
+}
+
+const SQUARE_ROOT: Form = Form { segments: 1.0, forgotten: 1.0, cheap: 0.0, dear: 0.0 };
+
+/// The orders in which values and segments are forgotten.
+struct Forgetting {
+    /// By number in [`SEGMENTS`]: the segment of each candidate, `None` when it is read across an end.
+    segments: Vec<Vec<Option<usize>>>,
+    /// By candidate: bytes of those that are cheaper to make again, as a share of all.
+    rank: Vec<f64>,
+}
+
+impl Forgetting {
+    fn new(joint: &Joint<'_>) -> Self {
+        let spans = Spans::of(joint);
+        let segments = SEGMENTS.iter().map(|&multiple| spans.cut(joint, multiple)).collect();
+        Forgetting { segments, rank: ranks(joint) }
+    }
+
+    fn fates(&self, joint: &Joint<'_>, form: &Form) -> Vec<Fate> {
+        let which = SEGMENTS.iter().position(|&multiple| multiple == form.segments).unwrap_or(0);
+        let segments = &self.segments[which];
+        let goes = chosen_segments(joint, segments, form.forgotten);
+        let fate = |i: usize| {
+            let with_segment = segments[i].is_some_and(|segment| goes[segment]) && self.rank[i] < 1.0 - form.dear;
+            let remade = joint.candidates[i].repeatable && (with_segment || self.rank[i] < form.cheap);
+            if remade { Fate::Recompute } else { Fate::Keep }
+        };
+        (0..joint.candidates.len()).map(fate).collect()
+    }
+
+    /// Every decision that is compared, each once.
+    fn decisions(&self, joint: &Joint<'_>) -> Vec<Decision> {
+        let mut seen = BTreeSet::new();
+        let mut decisions = Vec::new();
+        for cheap in CHEAP {
+            for segments in SEGMENTS {
+                for forgotten in FORGOTTEN {
+                    for dear in DEAR {
+                        let fates = self.fates(joint, &Form { segments, forgotten, cheap, dear });
+                        let bits: Vec<bool> = fates.iter().map(|&fate| fate == Fate::Recompute).collect();
+                        if seen.insert(bits) {
+                            decisions.push(Decision { fates, reserve: 0.0 });
+                        }
+                    }
+                }
+            }
+        }
+        decisions
+    }
+}
+
+/// Where candidates lie in forward.
+struct Spans {
+    /// First step that writes, and last in forward that uses, each candidate.
+    spans: Vec<(usize, usize)>,
+    /// Bytes of feature maps read across each step of forward.
+    across: Vec<Bytes>,
+}
+
+impl Spans {
+    fn of(joint: &Joint<'_>) -> Self {
+        let liveness = joint.problem.liveness();
+        let first = |i: usize| liveness.accesses(joint.candidates[i].gap.root)[0].step.index();
+        let spans: Vec<(usize, usize)> =
+            (0..joint.candidates.len()).map(|i| (first(i), joint.candidates[i].gap.from.step.index())).collect();
+        let n = spans.iter().map(|&(_, last)| last + 1).max().unwrap_or(0);
+        let mut across = vec![0; n];
+        // Also what is too small to be a candidate, or dies in forward, is read across.
+        for &root in liveness.roots() {
+            let accesses = liveness.accesses(root);
+            let last = accesses.iter().map(|access| access.step.index()).take_while(|&step| step < n).last();
+            let bytes = joint.problem.program.aliases.storage_bytes(root);
+            (accesses[0].step.index()..last.unwrap_or(0)).for_each(|step| across[step] += bytes);
+        }
+        Spans { spans, across }
+    }
+
+    /// The segment of each candidate when forward is cut into a multiple of √n.
+    fn cut(&self, joint: &Joint<'_>, multiple: f64) -> Vec<Option<usize>> {
+        let n = self.spans.len();
+        let segments = (((n as f64).sqrt() * multiple).round() as usize).clamp(1, n.max(1));
+        let step_of = |i: usize| self.spans[i.min(n - 1)].0;
+        let mut ends: Vec<usize> = Vec::new();
+        for k in 1..segments {
+            let even = k * n / segments;
+            let half = n / segments / 2;
+            let (low, high) = (step_of(even.saturating_sub(half)), step_of(even + half));
+            let at = step_of(even);
+            let narrowest = (low..=high).min_by_key(|&step| (self.across[step], step.abs_diff(at)));
+            ends.extend(narrowest.filter(|step| ends.last().is_none_or(|last| last < step)));
+        }
+        let segment = |&(first, last): &(usize, usize)| {
+            let before = ends.partition_point(|&end| end < first);
+            let crosses = ends.get(before).is_some_and(|&end| end < last);
+            let begins_backward = segments > 1 && before == ends.len();
+            (!crosses && !begins_backward).then_some(before)
+        };
+        debug_assert_eq!(joint.candidates.len(), n);
+        self.spans.iter().map(segment).collect()
+    }
+}
+
+/// By candidate: bytes of those that are cheaper to make again, as a share of the bytes of all.
+fn ranks(joint: &Joint<'_>) -> Vec<f64> {
+    let candidates = &joint.candidates;
+    let price = |&i: &usize| candidates[i].rerun_seconds / candidates[i].bytes as f64;
+    let mut order: Vec<usize> = (0..candidates.len()).filter(|&i| candidates[i].repeatable).collect();
+    order.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.cmp(b)));
+    let total: Bytes = candidates.iter().map(|candidate| candidate.bytes).sum();
+    let mut ranks = vec![1.0; candidates.len()];
+    let mut cheaper: Bytes = 0;
+    for i in order {
+        ranks[i] = cheaper as f64 / total as f64;
+        cheaper += candidates[i].bytes;
+    }
+    ranks
+}
+
+/// The segments of the least seconds a byte that make up a share of what can be forgotten.
+fn chosen_segments(joint: &Joint<'_>, segments: &[Option<usize>], share: f64) -> Vec<bool> {
+    let n = segments.iter().flatten().max().map_or(0, |last| last + 1);
+    let (mut bytes, mut seconds) = (vec![0.0; n], vec![0.0; n]);
+    for (candidate, segment) in joint.candidates.iter().zip(segments) {
+        if let Some(segment) = segment.filter(|_| candidate.repeatable) {
+            bytes[segment] += candidate.bytes as f64;
+            seconds[segment] += candidate.rerun_seconds;
+        }
+    }
+    let mut order: Vec<usize> = (0..n).filter(|&segment| bytes[segment] > 0.0).collect();
+    order.sort_by(|&a, &b| (seconds[a] / bytes[a]).total_cmp(&(seconds[b] / bytes[b])).then(a.cmp(&b)));
+    let enough = share * bytes.iter().sum::<f64>();
+    let (mut gone, mut goes) = (0.0, vec![false; n]);
+    for segment in order {
+        goes[segment] = gone < enough;
+        gone += bytes[segment];
+    }
+    goes
+}
+
+/// The fates with the fastest algorithms; everything kept where they cannot be.
+fn with_fastest(joint: &Joint<'_>, fates: &[Fate]) -> MemoryPlan {
+    let forgotten = joint.candidates.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Recompute);
+    let forgotten = forgotten.map(|(candidate, _)| (candidate.root, Forget::Once)).collect();
+    let plan = Algorithms::PerformanceOptimal.plan(joint.problem);
+    match recompute(joint.problem.program, &forgotten) {
+        Ok(made) => MemoryPlan { order: made.order, gaps: made.drops, ..plan },
+        Err(_) => plan,
+    }
+}
+
+/// The decisions that fit, bytes alone considered, the fastest first; a fixed number of estimates spread over all.
+fn fastest(joint: &Joint<'_>, forgetting: &Forgetting) -> Vec<Decision> {
+    let Some(room) = joint.room() else { return Vec::new() };
+    let decisions = forgetting.decisions(joint);
+    let most = (ESTIMATED_STEPS / joint.problem.program.n_steps().max(1)).max(24);
+    let step = decisions.len().div_ceil(most).max(1);
+    let estimated = decisions.into_iter().step_by(step);
+    let mut scored: Vec<(f64, Decision)> =
+        estimated.filter_map(|decision| Some((joint.estimate(&decision, room)?, decision))).collect();
+    scored.sort_by(|a, b| a.0.total_cmp(&b.0));
+    scored.into_iter().map(|(_, decision)| decision).take(TRIED).collect()
+}
+
+/// The first of the leanest forms that fits, with the least workspace of each kernel; else how much the best lacks.
+fn leanest(joint: &Joint<'_>, forgetting: &Forgetting, mut least: Infeasible) -> Result<MemoryPlan, Infeasible> {
+    for segments in SEGMENTS {
+        for (forgotten, cheap) in [(1.0, 0.0), (1.0, 0.5), (0.0, 0.0)] {
+            let fates = forgetting.fates(joint, &Form { segments, forgotten, cheap, dear: 0.0 });
+            match joint.least(&fates) {
+                Some(Ok(plan)) => return Ok(plan),
+                Some(Err(refusal)) if refusal.floor < least.floor => least = refusal,
+                _ => {}
+            }
+        }
+    }
+    Err(least)
+}
+
+/// Seconds of the schedule that a plan makes; `None` when it makes none.
+fn simulated(problem: &Problem<'_>, plan: &MemoryPlan) -> Option<f64> {
+    let schedule = compile(problem, plan, "checkpoint").ok()?;
+    simulate(&schedule, problem.kernels, &problem.links).ok().map(|timeline| timeline.seconds)
+}
