@@ -17,6 +17,7 @@
 //! consecutive uses of a storage; a *stretch* is a time a storage spends on the device without leaving it.
 
 mod address;
+mod bound;
 mod compile;
 mod emit;
 mod error;
@@ -33,6 +34,7 @@ mod problem;
 mod stretch;
 mod window;
 
+pub use bound::{Cut, StepTimeBound, step_time_bound};
 pub use compile::{compile, compile_with_policy};
 pub use error::{Infeasible, LargestBuffer, PlanError};
 pub use fit::{Fitted, fit_to_budget};

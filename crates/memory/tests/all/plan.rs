@@ -156,7 +156,7 @@ pub fn is_faithful(program: &Program, plan: &MemoryPlan) -> bool {
 }
 
 /// Storages all of whose bytes are written once a step is done. One that is filled branch by branch cannot be copied before.
-fn filled_after(program: &Program, plan: &MemoryPlan) -> BTreeSet<(ValueId, Step)> {
+pub fn filled_after(program: &Program, plan: &MemoryPlan) -> BTreeSet<(ValueId, Step)> {
     let mut filled = BTreeSet::new();
     let mut written: BTreeMap<ValueId, Vec<Range<u64>>> = BTreeMap::new();
     for (step, u) in plan.order.iter().enumerate() {
