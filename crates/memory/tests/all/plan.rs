@@ -31,7 +31,8 @@ pub fn random_plan(problem: &Problem<'_>, random: &mut Random) -> MemoryPlan {
     plan
 }
 
-fn random_window(gap: &Gap, random: &mut Random) -> Residency {
+/// Any legal window of a gap.
+pub fn random_window(gap: &Gap, random: &mut Random) -> Residency {
     let (from, to) = (u64::from(gap.from.step.0), u64::from(gap.to.step.0));
     let release = random.between(from + 1, to);
     let fetch = random.between(release, to);
