@@ -18,6 +18,7 @@ mod cuts;
 mod kernels;
 mod lives;
 mod waits;
+mod whole;
 
 use crate::Problem;
 use chain::Waits;

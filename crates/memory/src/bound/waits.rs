@@ -9,6 +9,7 @@
 
 use super::cuts::{Across, sample};
 use super::kernels::{Fitting, Kernels};
+use super::whole::Whole;
 use vdnn_sim::Links;
 
 /// Where a step starts.
@@ -67,12 +68,13 @@ pub(super) fn returns(across: &Across, kernels: &Kernels<'_>, links: &Links, cut
     for need in sample(needs.len()).map(|i| needs[i]) {
         let later: f64 = across.members.iter().filter(|m| m.need > need).map(|m| m.bytes).sum();
         let kernels_between = kernels.between(step + 1, need);
+        let whole = Whole::of(across.members.iter().filter(|m| m.need <= need));
+        let absent = |choice: &Fitting| whole.at_least(across.bytes - later + choice.bytes - kernels.room);
         let of_choice = |choice: &Fitting| {
-            let absent = across.bytes - later + choice.bytes - kernels.room;
-            let (seconds, recomputed) = shortest(across, need, absent, kernels_between, links.h2d);
+            let (seconds, recomputed) = shortest(across, need, absent(choice), kernels_between, links.h2d);
             (choice.extra + seconds, recomputed)
         };
-        let absent = choices.first().map_or(0.0, |fastest| across.bytes - later + fastest.bytes - kernels.room);
+        let absent = choices.first().map_or(0.0, absent);
         let least = choices.iter().map(of_choice).min_by(|a, b| a.0.total_cmp(&b.0));
         if let Some((seconds, recomputed)) = least.filter(|least| least.0 > 0.0) {
             let kind = Kind::Return { seconds, recomputed };
@@ -114,7 +116,8 @@ pub(super) fn departures(across: &Across, kernels: &Kernels<'_>, links: &Links, 
     for ready in sample(readies.len()).map(|i| readies[i]) {
         let later: f64 = across.members.iter().filter(|m| m.ready >= ready).map(|m| m.bytes).sum();
         let hidden = links.d2h * kernels.between(ready + 1, step);
-        let absent = |choice: &Fitting| later + choice.bytes - kernels.room;
+        let whole = Whole::of(across.members.iter().filter(|m| m.ready >= ready));
+        let absent = |choice: &Fitting| whole.at_least(later + choice.bytes - kernels.room);
         let over = |choice: &Fitting| absent(choice) - hidden;
         let beside_fastest = choices.first().map_or(0.0, absent);
         let through: Vec<(f64, f64)> = choices.iter().map(|choice| (choice.extra, over(choice))).collect();

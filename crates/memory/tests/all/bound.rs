@@ -9,14 +9,14 @@ use crate::plan::{filled_after, is_faithful, random_plan, random_window};
 use crate::random::Random;
 use std::time::{Duration, Instant};
 use vdnn_autograd::UpdateAt;
-use vdnn_graph::{Program, Step};
+use vdnn_graph::{Program, Step, Use};
 use vdnn_layers::{AdaptiveAvgPool2d, Conv2d, Flatten, Layer, Linear, Net, NetOptions, Relu};
 use vdnn_memory::{
     Budgets, Gap, HomeLayout, Liveness, MemoryPlan, Options, Problem, Residency, StepTimeBound, Tier, compile,
     compile_with_policy, policies, step_time_bound,
 };
 use vdnn_models::{Options as ModelOptions, build};
-use vdnn_schedule::{Choice, KernelTable, Space};
+use vdnn_schedule::{Action, Choice, KernelTable, Schedule, Space};
 use vdnn_sim::{Links, Machine, oracle_seconds, simulate};
 
 /// Sums of the same times in another order differ by rounding.
@@ -58,11 +58,12 @@ impl Made {
         step_time_bound(&self.problem(budget))
     }
 
-    /// Peak and time of a plan without a budget.
+    /// Memory and time of a plan without a budget. The memory is the largest live set above the homes: less than any
+    /// addresses need, so that the bound is put to a harder test than a budget would.
     fn outcome(&self, plan: &MemoryPlan) -> (u64, f64) {
         let schedule = compile(&self.problem(None), plan, "test").unwrap();
         let timeline = simulate(&schedule, &self.iteration.kernels, &self.links).unwrap();
-        (schedule.peak_bytes(Space::Device), timeline.seconds)
+        (self.iteration.homes.extent() + live_peak(&schedule), timeline.seconds)
     }
 
     /// Fails unless the bound for the memory a plan uses is at most its time.
@@ -72,6 +73,21 @@ impl Made {
         assert!(bound.seconds <= seconds * ROUNDING, "{bound:?} for {peak} bytes, yet {seconds} s: {plan:?}");
         (bound.seconds, seconds)
     }
+}
+
+/// The most bytes allocated on the device at once.
+fn live_peak(schedule: &Schedule) -> u64 {
+    let (mut live, mut peak) = (0, 0);
+    for command in &schedule.commands {
+        let bytes = |id| Some(schedule.buffer(id)).filter(|b| b.space == Space::Device).map_or(0, |b| b.bytes);
+        match command.action {
+            Action::Alloc(id) => live += bytes(id),
+            Action::Free(id) => live -= bytes(id),
+            _ => {}
+        }
+        peak = peak.max(live);
+    }
+    peak
 }
 
 fn free() -> Vec<Choice> {
@@ -176,8 +192,7 @@ fn brute_force_over_gaps_and_algorithms() {
         let (least, most) = (peaks.iter().min().unwrap(), peaks.iter().max().unwrap());
         for part in 0..=8 {
             let budget = least + (most - least) * part / 8;
-            let fits = outcomes.iter().filter(|(peak, _)| *peak <= budget);
-            let best = fits.map(|(_, seconds)| *seconds).min_by(f64::total_cmp).unwrap();
+            let best = best_within(&outcomes, budget).unwrap();
             let bound = made.bound(Some(budget)).seconds;
             assert!(bound <= best * ROUNDING, "graph {seed}, {budget} bytes: bound {bound}, best {best}");
             ratios.push(best / bound);
@@ -213,13 +228,24 @@ fn brute_force(made: &Made, random: &mut Random) -> Vec<(u64, f64)> {
 }
 
 fn with_tight_windows(plan: &MemoryPlan, moved: impl Iterator<Item = Gap>) -> MemoryPlan {
+    with_windows(plan, moved, 0, 0)
+}
+
+/// Windows that hold bytes some steps longer than they must, and take them some steps ahead of the need.
+fn with_windows(plan: &MemoryPlan, moved: impl Iterator<Item = Gap>, after: u32, ahead: u32) -> MemoryPlan {
     let mut plan = plan.clone();
     for gap in moved {
-        let release = Step(gap.from.step.0 + 1);
-        let window = Residency::Offload { tier: Tier::Host, release, fetch: gap.to.step };
+        let release = (gap.from.step.0 + 1 + after).min(gap.to.step.0);
+        let fetch = Step(gap.to.step.0.saturating_sub(ahead).max(release));
+        let window = Residency::Offload { tier: Tier::Host, release: Step(release), fetch };
         plan.gaps.insert((gap.root, plan.order[gap.to.step.index()]), window);
     }
     plan
+}
+
+/// The least time of those that keep a budget.
+fn best_within(outcomes: &[(u64, f64)], budget: u64) -> Option<f64> {
+    outcomes.iter().filter(|(peak, _)| *peak <= budget).map(|(_, seconds)| *seconds).min_by(f64::total_cmp)
 }
 
 /// The gaps that hold most bytes for longest, of those that may be moved.
@@ -260,23 +286,22 @@ fn without_a_budget_it_is_the_oracle_and_it_never_rises_with_the_budget() {
     }
 }
 
-fn all_policies_hold(program: &Program, kernels: &KernelTable, links: Links, options: Options) {
+fn policies_hold(names: &[&str], program: &Program, kernels: &KernelTable, links: Links, options: Options) {
     let homes = HomeLayout::for_graphs(&[&program.graph], options.alignment);
     let problem =
         |device| Problem { program, kernels, links, homes: &homes, budgets: Budgets { device, host: None }, options };
-    for entry in policies::REGISTRY {
-        let policy = policies::find(entry.name).unwrap();
+    for name in names {
+        let policy = policies::find(name).unwrap();
         let floor = policy.plan(&problem(Some(0))).unwrap_err().floor;
         let (free, _) = compile_with_policy(&problem(None), policy.as_ref()).unwrap();
         let top = free.peak_bytes(Space::Device);
-        let part = |i: u64| Some(floor + (top - floor) * i / 4);
-        for budget in [part(0), part(1), part(2), part(3), part(4), None] {
+        for budget in [Some(floor), Some(floor + (top - floor) / 3), Some(top), None] {
             let (schedule, _) = compile_with_policy(&problem(budget), policy.as_ref()).unwrap();
             let seconds = simulate(&schedule, kernels, &links).unwrap().seconds;
             // What a schedule uses is a budget it keeps.
             for budget in [budget, Some(schedule.peak_bytes(Space::Device))] {
                 let bound = step_time_bound(&problem(budget));
-                let name = format!("{} under {} with {budget:?}", program.graph.name, entry.name);
+                let name = format!("{} under {name} with {budget:?}", program.graph.name);
                 assert!(bound.seconds <= seconds * ROUNDING, "{name}: {bound:?}, {seconds} s");
                 assert!(bound.gap(seconds) > -1e-9, "{name}");
             }
@@ -298,7 +323,8 @@ fn no_policy_is_quicker_on_small_networks() {
         let program = program_of(model, options);
         let kernels = crate::iteration::kernels(&program);
         for rate in [1e8, 1e9, 1e10] {
-            all_policies_hold(&program, &kernels, links(rate), self::options());
+            let names = policies::REGISTRY.map(|entry| entry.name);
+            policies_hold(&names, &program, &kernels, links(rate), self::options());
         }
     }
 }
@@ -311,7 +337,7 @@ fn no_policy_is_quicker_on_the_papers_card() {
     {
         let program = program_of(model, ModelOptions { batch_size, ..ModelOptions::default() });
         let kernels = machine.kernel_table(&program).unwrap();
-        all_policies_hold(&program, &kernels, machine.links(), Options::default());
+        policies_hold(&["all", "conv-m", "dyn"], &program, &kernels, machine.links(), Options::default());
     }
 }
 
@@ -349,7 +375,7 @@ const MAP: f64 = (2 * 4 * 8 * 8 * 4) as f64;
 
 /// Copies that take 10 s, convolutions of 1 s. The data gradient of conv5 holds most: six maps (x1 to x4, dY, dX) and dW
 /// (64 bytes). With room for one map less, the gradient of the pooling, which holds six maps (x1 to x5, dY) and the pooled
-/// gradient (32 bytes), lacks a map less 32 bytes. x1 may go down from the end of conv1 on, during four convolutions; up
+/// gradient (32 bytes), lacks a map less 32 bytes: one of five maps must leave whole. x1 may go down from the end of conv1 on, during four convolutions; up
 /// it comes during many. A convolution again makes a map in a second, quicker than the link, so what four seconds of the
 /// link leave is made again.
 #[test]
@@ -360,16 +386,96 @@ fn a_bound_counted_by_hand() {
     let (peak, _) = made.outcome(&MemoryPlan::keep_all(&made.iteration.program));
     let bound = made.bound(Some(peak - MAP as u64));
     // Recomputing x1 takes a second of conv1: the best plan, and the bound finds the same second.
-    let absent = MAP - 32.0;
+    let absent = MAP;
     let expected = oracle + (absent - 4.0 * MAP / 10.0) / MAP;
     assert!((bound.seconds - expected).abs() < 1e-9, "{bound:?}, expected {expected}");
     let cut = bound.cut.unwrap();
-    assert_eq!(program_name(&made, cut.step), "pool.data_grad");
     assert_eq!((cut.absent, cut.offloaded + cut.recomputed), (absent as u64, absent as u64));
 }
 
-fn program_name(made: &Made, step: Step) -> &str {
-    &made.iteration.program.node_at(step).name
+/// Every way to keep, move or run again each of the five maps, with the best windows known; by how much the quickest plan
+/// for a budget exceeds the bound. Where a plan meets the bound, nothing in the bound can be too high unnoticed.
+#[test]
+fn the_best_of_all_plans_of_a_chain_is_near_the_bound() {
+    let mut ratios = Vec::new();
+    let copies = [(1.0, 0.5), (1.0, 2.0), (1.0, 5.0), (1.0, 30.0), (1.0, 1000.0), (9.0, 25.0), (9.0, 60.0)];
+    for (conv, copy) in copies {
+        let made = layers(conv, 0.1, copy);
+        let outcomes = ways_through(&made);
+        let (peak, _) = made.outcome(&MemoryPlan::keep_all(&made.iteration.program));
+        for less in 1..=3 {
+            let budget = peak - less * MAP as u64;
+            let Some(best) = best_within(&outcomes, budget) else { continue };
+            let bound = made.bound(Some(budget));
+            println!("{conv} s a kernel, {copy} s a copy, {less} maps less: best {best}, {bound:?}");
+            assert!(bound.seconds <= best * ROUNDING, "{budget} bytes: best {best}, {bound:?}");
+            ratios.push(best / bound.seconds);
+        }
+    }
+    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+    let met = ratios.iter().filter(|&&ratio| ratio < 1.001).count();
+    println!("{} budgets: best over bound {mean:.3} on average, {met} met", ratios.len());
+    assert!(mean < 1.1 && met >= ratios.len() / 3, "{ratios:?}");
+}
+
+/// Peak and time of every way through a chain of five maps, with windows from tight to wide.
+fn ways_through(made: &Made) -> Vec<(u64, f64)> {
+    let program = &made.iteration.program;
+    let mut outcomes = Vec::new();
+    for ways in 0..3u32.pow(5) {
+        let way = |layer: u32| ways / 3u32.pow(layer - 1) % 3;
+        let again: Vec<bool> = (0..=5).map(|layer| layer > 0 && way(layer) == 2).collect();
+        let plan = running_again(program, &again);
+        assert!(is_faithful(program, &plan));
+        let liveness = Liveness::analyse(program, &plan.order);
+        let moved = (1..=5).filter(|&layer| way(layer) == 1).filter_map(|layer| {
+            let root = program.graph.find_value(&format!("conv{layer}"))?;
+            liveness.gaps(root).max_by_key(|gap| gap.to.step.0 - gap.from.step.0)
+        });
+        let moved: Vec<Gap> = moved.collect();
+        for (after, ahead) in [0, 1, 3, 5, 7].into_iter().flat_map(|a| [0, 2, 4, 6, 8].map(|b| (a, b))) {
+            outcomes.push(made.outcome(&with_windows(&plan, moved.iter().copied(), after, ahead)));
+            if moved.is_empty() {
+                break;
+            }
+        }
+    }
+    outcomes
+}
+
+/// Runs the chosen layers again before the first backward step that reads their map, after those chosen before them whose
+/// map they read; their maps are dropped whenever a run makes them anew.
+fn running_again(program: &Program, again: &[bool]) -> MemoryPlan {
+    let graph = &program.graph;
+    let named = |name: String| graph.node_ids().find(|&id| graph.node(id).name == name).unwrap();
+    let layer = |i: usize| [named(format!("conv{i}")), named(format!("relu{i}"))];
+    let mut plan = MemoryPlan::keep_all(program);
+    let last = plan.order.iter().rposition(|u| graph.node(u.node).name.contains("loss")).unwrap();
+    for i in (1..again.len()).filter(|&i| again[i]) {
+        let map = graph.node(layer(i)[1]).outputs[0];
+        let reads = |at: &usize| {
+            let u = plan.order[*at];
+            u.run == 0 && graph.node(u.node).inputs.contains(&map)
+        };
+        let at = (last..plan.order.len()).find(reads).unwrap();
+        let first = (1..=i).rev().take_while(|&j| again[j]).last().unwrap();
+        // Run numbers follow below; 1 tells these runs from the first ones.
+        let runs = (first..=i).flat_map(layer).map(|node| Use { node, run: 1 });
+        plan.order.splice(at..at, runs);
+    }
+    let mut runs = vec![0; graph.nodes().len()];
+    for u in &mut plan.order {
+        u.run = runs[u.node.index()];
+        runs[u.node.index()] += 1;
+    }
+    let liveness = Liveness::analyse(program, &plan.order);
+    for gap in liveness.roots().iter().flat_map(|&root| liveness.gaps(root)) {
+        let ends = plan.order[gap.to.step.index()];
+        if ends.run > 0 && gap.to.writes && !gap.to.reads {
+            plan.gaps.insert((gap.root, ends), Residency::Drop);
+        }
+    }
+    plan
 }
 
 /// Where the link is slow, running a layer again beats every offload that saves as much, and the bound is below both.
@@ -381,11 +487,13 @@ fn recomputation_that_beats_offload_stays_above_the_bound() {
     assert!(is_faithful(program, &plan));
     let (peak, seconds) = made.outcome(&plan);
     let gaps = weighty_gaps(program, 9);
-    let offloads = (0..1u32 << gaps.len()).map(|subset| {
-        let moved = gaps.iter().enumerate().filter(|(i, _)| subset >> i & 1 == 1).map(|(_, gap)| *gap);
-        made.outcome(&with_tight_windows(&MemoryPlan::keep_all(program), moved))
-    });
-    let best = offloads.filter(|(used, _)| *used <= peak).map(|(_, seconds)| seconds).min_by(f64::total_cmp).unwrap();
+    let offloads: Vec<_> = (0..1u32 << gaps.len())
+        .map(|subset| {
+            let moved = gaps.iter().enumerate().filter(|(i, _)| subset >> i & 1 == 1).map(|(_, gap)| *gap);
+            made.outcome(&with_tight_windows(&MemoryPlan::keep_all(program), moved))
+        })
+        .collect();
+    let best = best_within(&offloads, peak).unwrap();
     let (bound, _) = made.holds_for(&plan);
     let oracle = oracle_seconds(program, &made.iteration.kernels);
     println!("oracle {oracle}, bound {bound}, recomputed {seconds}, best offload {best}");
