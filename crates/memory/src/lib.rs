@@ -18,6 +18,7 @@
 
 mod address;
 mod algorithms;
+mod bound;
 mod compile;
 mod emit;
 mod error;
@@ -36,6 +37,7 @@ mod recompute;
 mod stretch;
 mod window;
 
+pub use bound::{Cut, StepTimeBound, step_time_bound};
 pub use compile::{compile, compile_with_policy};
 pub use error::{Infeasible, LargestBuffer, PlanError};
 pub use fit::{Fitted, fit_to_budget};

@@ -1,7 +1,7 @@
 //! What a policy is given: the program, its gaps, what kernels and copies cost, and the budgets.
 
 use crate::{HomeLayout, Liveness, MemoryPlan, Placement};
-use vdnn_graph::{LayerId, NodeId, Phase, Program, Step};
+use vdnn_graph::{LayerId, NodeId, Phase, Program, Step, ValueId};
 use vdnn_schedule::{Choice, KernelTable};
 use vdnn_sim::Links;
 use vdnn_tensor::Bytes;
@@ -134,20 +134,22 @@ impl Problem<'_> {
     /// The most any single kernel needs by itself: its operands, its smallest workspace, and the homes. No plan without
     /// recomputation by pieces can stay below.
     pub fn floor_bound(&self) -> Bytes {
-        let graph = &self.program.graph;
         let need = |id: NodeId| {
-            let node = graph.node(id);
-            let mut roots: Vec<_> =
-                node.inputs.iter().chain(&node.outputs).map(|&v| self.program.aliases.root(v)).collect();
-            roots.sort_unstable();
-            roots.dedup();
-            let operands: Bytes = roots
-                .iter()
-                .filter(|&&root| !crate::homes::is_home(graph.value(root).role))
-                .map(|&root| self.program.aliases.storage_bytes(root))
-                .sum();
+            let operands: Bytes = self.operands(id).iter().map(|&root| self.program.aliases.storage_bytes(root)).sum();
             operands + self.kernels.of(id).iter().map(|choice| choice.workspace).min().unwrap_or(0)
         };
-        self.homes.extent() + graph.node_ids().map(need).max().unwrap_or(0)
+        self.homes.extent() + self.program.graph.node_ids().map(need).max().unwrap_or(0)
+    }
+
+    /// The storages a node's kernel needs on the device, homes not counted, each once.
+    pub(crate) fn operands(&self, id: NodeId) -> Vec<ValueId> {
+        let graph = &self.program.graph;
+        let node = graph.node(id);
+        let mut roots: Vec<_> =
+            node.inputs.iter().chain(&node.outputs).map(|&v| self.program.aliases.root(v)).collect();
+        roots.sort_unstable();
+        roots.dedup();
+        roots.retain(|&root| !crate::homes::is_home(graph.value(root).role));
+        roots
     }
 }

@@ -30,7 +30,7 @@ pub fn classify(net: &mut Net, x: ValueId) {
 
 /// Runs the named forward nodes again right before the first backward step that reads what they make, and drops all of it
 /// from its last use in forward until then.
-fn recomputed(program: &Program, names: &[&str]) -> MemoryPlan {
+pub fn recomputed(program: &Program, names: &[&str]) -> MemoryPlan {
     let graph = &program.graph;
     let find = |name: &&str| NodeId(graph.nodes().iter().position(|node| node.name == *name).unwrap() as u32);
     let nodes: Vec<NodeId> = names.iter().map(find).collect();

@@ -9,14 +9,14 @@ use vdnn_memory::{Budgets, HomeLayout, Options, Prefetch, Problem, Sync, compile
 use vdnn_schedule::{Direction, Space};
 use vdnn_sim::Machine;
 
-const STACK: usize = 2 << 20;
+pub const STACK: usize = 2 << 20;
 const LAYERS: usize = 10_000;
 
 /// Generous against a busy machine; anything quadratic in these sizes takes minutes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A convolution and a ReLU for every two layers.
-fn chain(layers: usize) -> Program {
+pub fn chain(layers: usize) -> Program {
     let options = NetOptions { batch_size: 2, image: [2, 2, 2], ..NetOptions::default() };
     let mut net = Net::new("deep", &options).unwrap();
     let mut x = net.image();

@@ -1,6 +1,7 @@
 //! Tests of planning and compiling as a whole: random networks under random plans on an adversarial device, mutants, deep
 //! networks, windows and floors by hand, golden schedules, the paper's figures.
 
+mod bound;
 mod cases;
 mod depth;
 mod figures;

@@ -31,7 +31,8 @@ pub fn random_plan(problem: &Problem<'_>, random: &mut Random) -> MemoryPlan {
     plan
 }
 
-fn random_window(gap: &Gap, random: &mut Random) -> Residency {
+/// Any legal window of a gap.
+pub fn random_window(gap: &Gap, random: &mut Random) -> Residency {
     let (from, to) = (u64::from(gap.from.step.0), u64::from(gap.to.step.0));
     let release = random.between(from + 1, to);
     let fetch = random.between(release, to);
@@ -156,7 +157,7 @@ pub fn is_faithful(program: &Program, plan: &MemoryPlan) -> bool {
 }
 
 /// Storages all of whose bytes are written once a step is done. One that is filled branch by branch cannot be copied before.
-fn filled_after(program: &Program, plan: &MemoryPlan) -> BTreeSet<(ValueId, Step)> {
+pub fn filled_after(program: &Program, plan: &MemoryPlan) -> BTreeSet<(ValueId, Step)> {
     let mut filled = BTreeSet::new();
     let mut written: BTreeMap<ValueId, Vec<Range<u64>>> = BTreeMap::new();
     for (step, u) in plan.order.iter().enumerate() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use vdnn_graph::{Program, Role, ValueId};
 use vdnn_layers::Mode;
-use vdnn_memory::HomeLayout;
+use vdnn_memory::{HomeLayout, StepTimeBound, step_time_bound};
 use vdnn_schedule::{Direction, KernelTable, Space, Stats, stats};
 use vdnn_sim::{oracle_seconds, simulate};
 use vdnn_tensor::format_bytes;
@@ -46,6 +46,7 @@ struct Explained {
     floor_bound: u64,
     predicted_ms: f64,
     oracle_ms: f64,
+    bound: StepTimeBound,
     planning_seconds: f64,
 }
 
@@ -86,13 +87,15 @@ fn explain(program: Arc<Program>, kernels: KernelTable, machine: String, setting
     let planned = plan::plan(Arc::clone(&program), kernels, &homes, settings)?;
     let planning_seconds = started.elapsed().as_secs_f64();
     let floor = plan::floor(&program, &planned.kernels, &homes, settings)?;
-    let floor_bound = plan::problem(&program, &planned.kernels, &homes, settings).floor_bound();
+    let problem = plan::problem(&program, &planned.kernels, &homes, settings);
+    let (floor_bound, bound) = (problem.floor_bound(), step_time_bound(&problem));
     let timeline = simulate(&planned.schedule, &planned.kernels, &settings.links)?;
     Ok(Explained {
         stats: stats(&planned.schedule),
         machine,
         floor,
         floor_bound,
+        bound,
         predicted_ms: timeline.seconds * 1e3,
         oracle_ms: oracle_seconds(&program, &planned.kernels) * 1e3,
         planning_seconds,
@@ -121,7 +124,8 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "recompute_ms": planned.recompute_seconds() * 1e3,
         "predicted_ms": explained.predicted_ms,
         "oracle_ms": explained.oracle_ms,
-        "lower_bound_ms": null,
+        "lower_bound_ms": explained.bound.seconds * 1e3,
+        "lower_bound": lower_bound(explained),
         "feature_map_bytes": feature_map_bytes(&planned.program),
         "parameter_bytes": graph.bytes_of(Role::Parameter),
         "workspace_peak_bytes": stats.workspace_peak_bytes,
@@ -130,6 +134,27 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "planning_seconds": explained.planning_seconds,
         "largest": largest,
         "violations": [],
+    })
+}
+
+/// What the lower bound on the step rests on.
+fn lower_bound(explained: &Explained) -> Value {
+    let bound = &explained.bound;
+    let cut = bound.cut.map(|cut| {
+        json!({
+            "step": cut.step.0,
+            "node": explained.planned.program.node_at(cut.step).name,
+            "absent_bytes": cut.absent,
+            "offloaded_bytes": cut.offloaded,
+            "recomputed_bytes": cut.recomputed,
+            "ms": cut.seconds * 1e3,
+        })
+    });
+    json!({
+        "kernels_ms": bound.kernel_seconds * 1e3,
+        "waits": bound.waits,
+        "gap_percent": bound.gap(explained.predicted_ms / 1e3) * 100.0,
+        "cut": cut,
     })
 }
 
@@ -162,7 +187,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
     let rows = [
         ("budget", budget),
         ("peak", bytes(schedule.peak_bytes(Space::Device))),
-        ("live at the peak", bytes(stats.live_peak.bytes)),
+        ("live at the peak", live_at_peak(explained)),
         ("floor of the policy", bytes(explained.floor)),
         ("any kernel by itself", bytes(explained.floor_bound)),
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
@@ -176,6 +201,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
                 explained.predicted_ms, explained.oracle_ms
             ),
         ),
+        ("no plan is below", bound_text(explained)),
     ];
     for (name, value) in rows {
         text.push_str(&format!("{name:22}{value}\n"));
@@ -185,4 +211,26 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         text.push_str(&format!("  {:32} {}\n", name, bytes(*size)));
     }
     text
+}
+
+/// The largest live set, which no placement of this plan can be below, and what the addresses add to it.
+fn live_at_peak(explained: &Explained) -> String {
+    let (live, peak) = (explained.stats.live_peak.bytes, explained.planned.schedule.peak_bytes(Space::Device));
+    let over = (peak as f64 / live.max(1) as f64 - 1.0) * 100.0;
+    format!("{} ({live} bytes), no addresses need less; these take {over:.2} % more", format_bytes(live))
+}
+
+/// The lower bound on the step, how far the plan is from it, and where it comes from.
+fn bound_text(explained: &Explained) -> String {
+    let bound = &explained.bound;
+    let gap = bound.gap(explained.predicted_ms / 1e3) * 100.0;
+    let text = format!("{:.3} ms under this budget; this one takes {gap:.1} % more", bound.seconds * 1e3);
+    match bound.cut {
+        None => format!("{text} (kernels alone)"),
+        Some(cut) => format!(
+            "{text} (at {} {} cannot be there)",
+            explained.planned.program.node_at(cut.step).name,
+            format_bytes(cut.absent)
+        ),
+    }
 }

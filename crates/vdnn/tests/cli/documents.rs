@@ -50,7 +50,10 @@ fn plan_says_all_it_must() {
     let order = ["floor_bound_bytes", "floor_bytes", "peak_bytes", "budget_bytes"].map(|key| called.number(key));
     assert!(order.is_sorted(), "{order:?}");
     assert!(called.number("live_peak_bytes") <= called.number("peak_bytes"));
-    assert!(called.number("oracle_ms") <= called.number("predicted_ms"));
+    let order = ["oracle_ms", "lower_bound_ms", "predicted_ms"].map(|key| called.number(key));
+    assert!(order.is_sorted(), "{order:?}");
+    let gap = (order[2] / order[1] - 1.0) * 100.0;
+    assert!((document["lower_bound"]["gap_percent"].as_f64().unwrap() - gap).abs() < 1e-9);
     assert_eq!(called.number("parameter_bytes"), 138_357_544.0 * 4.0);
     // The paper's table less the input and the last feature layer: 2.32 GB − 0.04 GB.
     assert!((called.number("offload_bytes") / 1e9 - 2.286).abs() < 0.001);

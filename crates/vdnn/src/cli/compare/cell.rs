@@ -4,11 +4,11 @@ use super::Case;
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Instant;
-use vdnn_memory::{Budgets, PlanError};
+use vdnn_memory::{Budgets, PlanError, step_time_bound};
 use vdnn_schedule::{Direction, Space};
 use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
-use vdnn_train::TrainError;
+use vdnn_train::{TrainError, plan};
 
 /// One result; keys are those of the JSON document and the CSV file.
 #[derive(Clone, Debug, Serialize)]
@@ -119,6 +119,9 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     };
     let schedule = &planned.schedule;
     let predicted_ms = simulate(schedule, &planned.kernels, &case.links)?.seconds * 1e3;
+    let bound = step_time_bound(&plan::problem(&case.program, &planned.kernels, &case.homes, &settings));
+    cell.lower_bound_ms = Some(bound.seconds * 1e3);
+    cell.gap_percent = Some(bound.gap(predicted_ms / 1e3) * 100.0);
     cell.planned = true;
     cell.peak_bytes = Some(schedule.peak_bytes(Space::Device));
     cell.host_peak_bytes = Some(schedule.peak_bytes(Space::Host));

@@ -1,0 +1,99 @@
+//! The bound beside every policy's schedules of known networks, and for a network of ten thousand layers.
+
+use super::{ROUNDING, links};
+use crate::depth::{STACK, chain};
+use crate::iteration::{Iteration, sgd};
+use std::time::{Duration, Instant};
+use vdnn_autograd::UpdateAt;
+use vdnn_graph::Program;
+use vdnn_memory::{Budgets, HomeLayout, Options, Problem, compile_with_policy, policies, step_time_bound};
+use vdnn_models::{Options as ModelOptions, build};
+use vdnn_schedule::{KernelTable, Space};
+use vdnn_sim::{Links, Machine, simulate};
+
+fn policies_hold(names: &[&str], program: &Program, kernels: &KernelTable, links: Links, options: Options) {
+    let homes = HomeLayout::for_graphs(&[&program.graph], options.alignment);
+    let problem =
+        |device| Problem { program, kernels, links, homes: &homes, budgets: Budgets { device, host: None }, options };
+    for name in names {
+        let policy = policies::find(name).unwrap();
+        let floor = policy.plan(&problem(Some(0))).unwrap_err().floor;
+        let (free, _) = compile_with_policy(&problem(None), policy.as_ref()).unwrap();
+        let top = free.peak_bytes(Space::Device);
+        for budget in [Some(floor), Some(floor + (top - floor) / 3), Some(top), None] {
+            let (schedule, _) = compile_with_policy(&problem(budget), policy.as_ref()).unwrap();
+            let seconds = simulate(&schedule, kernels, &links).unwrap().seconds;
+            // What a schedule uses is a budget it keeps.
+            for budget in [budget, Some(schedule.peak_bytes(Space::Device))] {
+                let bound = step_time_bound(&problem(budget));
+                let name = format!("{} under {name} with {budget:?}", program.graph.name);
+                assert!(bound.seconds <= seconds * ROUNDING, "{name}: {bound:?}, {seconds} s");
+                assert!(bound.gap(seconds) > -1e-9, "{name}");
+            }
+        }
+    }
+}
+
+fn program_of(model: &str, options: ModelOptions) -> Program {
+    let net = build(model, &options).unwrap();
+    (*Iteration::training(net, sgd(0.9), UpdateAt::Layer).program).clone()
+}
+
+#[test]
+fn no_policy_is_quicker_on_small_networks() {
+    for model in ["vgg-small", "resnet-small", "resnet-cifar-8", "googlenet"] {
+        let (image_size, channels) = if model == "googlenet" { (64, 3) } else { (28, 1) };
+        let (image_size, channels, classes) = (Some(image_size), Some(channels), Some(10));
+        let options = ModelOptions { batch_size: 4, image_size, channels, classes, ..ModelOptions::default() };
+        let program = program_of(model, options);
+        let kernels = crate::iteration::kernels(&program);
+        for rate in [1e8, 1e9, 1e10] {
+            let names = policies::REGISTRY.map(|entry| entry.name);
+            policies_hold(&names, &program, &kernels, links(rate), crate::iteration::options());
+        }
+    }
+}
+
+#[test]
+fn no_policy_is_quicker_on_the_papers_card() {
+    let machine = Machine::named("titan-x").unwrap();
+    for (model, batch_size) in
+        [("alexnet", 128), ("vgg16", 64), ("googlenet", 64), ("resnet50", 32), ("densenet121", 16)]
+    {
+        let program = program_of(model, ModelOptions { batch_size, ..ModelOptions::default() });
+        let kernels = machine.kernel_table(&program).unwrap();
+        policies_hold(&["all", "conv-m", "dyn"], &program, &kernels, machine.links(), Options::default());
+    }
+}
+
+/// Ten thousand layers take less than a second, and about twice as long as five thousand.
+#[test]
+fn ten_thousand_layers_in_a_second() {
+    let time = |layers: usize| {
+        let program = chain(layers);
+        let machine = Machine::named("titan-x").unwrap();
+        let kernels = machine.kernel_table(&program).unwrap();
+        let homes = HomeLayout::for_graphs(&[&program.graph], 64);
+        let bytes: u64 = program.graph.value_ids().map(|id| program.graph.value(id).ty.bytes()).sum();
+        let links = Links { d2h: 1e6, h2d: 1e6, duplex_each: 1e6, latency: 0.0 };
+        let budgets = Budgets { device: Some(homes.extent() + bytes / 20), host: None };
+        let options = Options { min_offload: 0, alignment: 64, ..Options::default() };
+        let problem = Problem { program: &program, kernels: &kernels, links, homes: &homes, budgets, options };
+        let timed = |_| {
+            let started = Instant::now();
+            let bound = step_time_bound(&problem);
+            (started.elapsed(), bound)
+        };
+        let (taken, bound) = (0..3).map(timed).min_by_key(|timed| timed.0).unwrap();
+        println!("{layers} layers, {} steps: {taken:?}, {bound:?}", program.n_steps());
+        assert!(bound.seconds > bound.kernel_seconds);
+        taken
+    };
+    let body = move || {
+        let (half, whole) = (time(5_000), time(10_000));
+        let limit = if cfg!(debug_assertions) { 4 } else { 1 };
+        assert!(whole < Duration::from_secs(limit), "{whole:?}");
+        assert!(whole < half * 4 + Duration::from_millis(100), "{half:?} for half of {whole:?}");
+    };
+    std::thread::Builder::new().stack_size(STACK).spawn(body).unwrap().join().unwrap();
+}
