@@ -45,7 +45,7 @@ impl Planned {
     /// Time of the runs that make again what had been made, in seconds.
     pub fn recompute_seconds(&self) -> f64 {
         let again = self.plan.order.iter().filter(|u| u.run > 0);
-        again.map(|u| self.kernels.of(u.node)[self.plan.choice(u.node)].seconds).sum()
+        again.fold(0.0, |sum, u| sum + self.kernels.of(u.node)[self.plan.choice(u.node)].seconds)
     }
 }
 
