@@ -13,7 +13,8 @@
 //! *Cost-aware*, under a budget: not every forgotten byte costs the same seconds. A batch norm's output is made again in a
 //! few passes over memory, a convolution's in milliseconds. Three things are varied together, and what fits is compared by
 //! estimated seconds, the best few by simulated ones:
-//! - how many segments there are: few ends keep little but make long segments, which live at once when made again;
+//! - how many segments there are: few ends keep little but make long segments, which live at once when made again; and
+//!   whether they are of as many values or of as many bytes, since early values are often the largest;
 //! - how many of them are forgotten, those of the least seconds a byte first, since a budget rarely asks for all;
 //! - which values stay although they lie inside a segment, and which go although theirs stays: both by their own seconds a
 //!   byte. With a single segment this is the choice value by value, with all of them the choice by segments.
@@ -29,11 +30,11 @@ use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
 
 /// Numbers of segments as multiples of √n.
-const SEGMENTS: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0];
+const SEGMENTS: [f64; 6] = [0.0, 0.3, 0.6, 1.0, 2.0, 4.0];
 /// Shares of what can be forgotten whose segments are.
-const FORGOTTEN: [f64; 9] = [0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0];
+const FORGOTTEN: [f64; 7] = [0.0, 0.12, 0.25, 0.4, 0.6, 0.8, 1.0];
 /// Shares of all bytes that go wherever they lie, those of the least seconds a byte first.
-const CHEAP: [f64; 9] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0];
+const CHEAP: [f64; 8] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 1.0];
 /// Shares of all bytes that stay even in a forgotten segment, those of the most seconds a byte first.
 const DEAR: [f64; 2] = [0.0, 0.3];
 /// Decisions given addresses and simulated.
@@ -72,8 +73,8 @@ impl MemoryPolicy for Checkpoint {
 /// One way to forget.
 #[derive(Clone, Copy, Debug)]
 struct Form {
-    /// Number of segments as a multiple of √n; 0 is a single one.
-    segments: f64,
+    /// Which of [`Forgetting::segments`].
+    cut: usize,
     /// Share of what can be forgotten whose segments are.
     forgotten: f64,
     /// Share of all bytes that go wherever they lie.
@@ -82,11 +83,11 @@ struct Form {
     dear: f64,
 }
 
-const SQUARE_ROOT: Form = Form { segments: 1.0, forgotten: 1.0, cheap: 0.0, dear: 0.0 };
+const SQUARE_ROOT: Form = Form { cut: 0, forgotten: 1.0, cheap: 0.0, dear: 0.0 };
 
 /// The orders in which values and segments are forgotten.
 struct Forgetting {
-    /// By number in [`SEGMENTS`]: the segment of each candidate, `None` when it is read across an end.
+    /// Ways to cut: the segment of each candidate, `None` when it is read across an end. The first is the square root's.
     segments: Vec<Vec<Option<usize>>>,
     /// By candidate: bytes of those that are cheaper to make again, as a share of all.
     rank: Vec<f64>,
@@ -95,13 +96,17 @@ struct Forgetting {
 impl Forgetting {
     fn new(joint: &Joint<'_>) -> Self {
         let spans = Spans::of(joint);
-        let segments = SEGMENTS.iter().map(|&multiple| spans.cut(joint, multiple)).collect();
+        let even = vec![1.0; joint.candidates.len()];
+        let bytes: Vec<f64> = joint.candidates.iter().map(|candidate| candidate.bytes as f64).collect();
+        let mut segments = vec![spans.cut(1.0, &even)];
+        for multiple in SEGMENTS {
+            segments.extend([&even, &bytes].map(|weights| spans.cut(multiple, weights)));
+        }
         Forgetting { segments, rank: ranks(joint) }
     }
 
     fn fates(&self, joint: &Joint<'_>, form: &Form) -> Vec<Fate> {
-        let which = SEGMENTS.iter().position(|&multiple| multiple == form.segments).unwrap_or(0);
-        let segments = &self.segments[which];
+        let segments = &self.segments[form.cut];
         let goes = chosen_segments(joint, segments, form.forgotten);
         let fate = |i: usize| {
             let with_segment = segments[i].is_some_and(|segment| goes[segment]) && self.rank[i] < 1.0 - form.dear;
@@ -116,10 +121,10 @@ impl Forgetting {
         let mut seen = BTreeSet::new();
         let mut decisions = Vec::new();
         for cheap in CHEAP {
-            for segments in SEGMENTS {
+            for cut in 0..self.segments.len() {
                 for forgotten in FORGOTTEN {
                     for dear in DEAR {
-                        let fates = self.fates(joint, &Form { segments, forgotten, cheap, dear });
+                        let fates = self.fates(joint, &Form { cut, forgotten, cheap, dear });
                         let bits: Vec<bool> = fates.iter().map(|&fate| fate == Fate::Recompute).collect();
                         if seen.insert(bits) {
                             decisions.push(Decision { fates, reserve: 0.0 });
@@ -158,17 +163,21 @@ impl Spans {
         Spans { spans, across }
     }
 
-    /// The segment of each candidate when forward is cut into a multiple of √n.
-    fn cut(&self, joint: &Joint<'_>, multiple: f64) -> Vec<Option<usize>> {
+    /// The segment of each candidate when forward is cut into a multiple of √n parts of about equal weight.
+    fn cut(&self, multiple: f64, weights: &[f64]) -> Vec<Option<usize>> {
         let n = self.spans.len();
         let segments = (((n as f64).sqrt() * multiple).round() as usize).clamp(1, n.max(1));
-        let step_of = |i: usize| self.spans[i.min(n - 1)].0;
+        let total: f64 = weights.iter().sum();
+        let running = |sum: &mut f64, weight: &f64| Some(std::mem::replace(sum, *sum + weight));
+        let reached: Vec<f64> = weights.iter().scan(0.0, running).collect();
+        // The first step of the candidate at which so many segments' weight is reached.
+        let step = |parts: f64| {
+            let weight = parts / segments as f64 * total;
+            self.spans[reached.partition_point(|&reached| reached < weight).min(n - 1)].0
+        };
         let mut ends: Vec<usize> = Vec::new();
-        for k in 1..segments {
-            let even = k * n / segments;
-            let half = n / segments / 2;
-            let (low, high) = (step_of(even.saturating_sub(half)), step_of(even + half));
-            let at = step_of(even);
+        for k in (1..segments).map(|k| k as f64) {
+            let (low, at, high) = (step(k - 0.5), step(k), step(k + 0.5));
             let narrowest = (low..=high).min_by_key(|&step| (self.across[step], step.abs_diff(at)));
             ends.extend(narrowest.filter(|step| ends.last().is_none_or(|last| last < step)));
         }
@@ -178,7 +187,6 @@ impl Spans {
             let begins_backward = segments > 1 && before == ends.len();
             (!crosses && !begins_backward).then_some(before)
         };
-        debug_assert_eq!(joint.candidates.len(), n);
         self.spans.iter().map(segment).collect()
     }
 }
@@ -246,9 +254,9 @@ fn fastest(joint: &Joint<'_>, forgetting: &Forgetting) -> Vec<Decision> {
 
 /// The first of the leanest forms that fits, with the least workspace of each kernel; else how much the best lacks.
 fn leanest(joint: &Joint<'_>, forgetting: &Forgetting, mut least: Infeasible) -> Result<MemoryPlan, Infeasible> {
-    for segments in SEGMENTS {
+    for cut in 0..forgetting.segments.len() {
         for (forgotten, cheap) in [(1.0, 0.0), (1.0, 0.5), (0.0, 0.0)] {
-            let fates = forgetting.fates(joint, &Form { segments, forgotten, cheap, dear: 0.0 });
+            let fates = forgetting.fates(joint, &Form { cut, forgotten, cheap, dear: 0.0 });
             match joint.least(&fates) {
                 Some(Ok(plan)) => return Ok(plan),
                 Some(Err(refusal)) if refusal.floor < least.floor => least = refusal,

@@ -53,6 +53,10 @@ fn every_policy_plans_at_its_floor_and_not_one_byte_below() {
                     continue;
                 }
                 let name = format!("{model} {} {options:?}", entry.name);
+                // Searches take their time: under other options on the small networks only.
+                if matches!(entry.name, "hybrid" | "checkpoint") && model == "googlenet" && options != self::options() {
+                    continue;
+                }
                 let floor = refusal(&iteration.problem(options, Some(0)), entry.name).floor;
                 let policy = policies::find(entry.name).unwrap();
                 for budget in [floor, floor + 1, floor + floor / 7] {

@@ -134,3 +134,22 @@ fn more_bytes_take_no_more_time() {
         work();
     });
 }
+
+/// What chooses everything together is no slower than what chooses copies alone or recomputation alone.
+#[test]
+fn hybrid_is_no_slower_than_its_parts() {
+    for (model, batch_size) in [("alexnet", 512), ("vgg16", 256)] {
+        let subject = Subject::new(model, batch_size);
+        for budget in subject.budgets(12) {
+            let hybrid = subject.at("hybrid", Some(budget)).unwrap();
+            for policy in ["dyn", "checkpoint"] {
+                let part = subject.at(policy, Some(budget)).map_or(f64::INFINITY, |point| point.seconds);
+                assert!(
+                    hybrid.seconds <= part * (1.0 + 1e-9),
+                    "{model} ({batch_size}) in {budget} bytes: hybrid {} s, {policy} {part} s",
+                    hybrid.seconds
+                );
+            }
+        }
+    }
+}
