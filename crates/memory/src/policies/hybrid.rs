@@ -3,13 +3,14 @@
 //! ```text
 //!  seeds: how much stays × how much the links carry × who is made again     estimated, hundreds
 //!    └─► the best few ─► fates of blocks, then of single values, changed      estimated; what is faster
-//!                                is given addresses and simulated          the shortest wins; `dyn` among them
+//!                                is given addresses and simulated          the shortest wins, `dyn` and
+//!                                                                          `checkpoint` among them
 //! ```
 //! A seed splits what must leave in two: as much as the links carry beside the kernels (times a share) is offloaded, the rest
 //! made again, cheapest seconds a byte first. Other seeds keep every n-th value and make the rest again, so that
 //! long chains are made in pieces. All counts are fixed by the size of the problem; nothing looks at a clock.
 
-use super::{Algorithms, Dynamic, MemoryPolicy, None as KeepAll};
+use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll};
 use crate::joint::{Decision, Fate, Joint};
 use crate::{Infeasible, MemoryPlan, Problem, compile};
 use vdnn_sim::simulate;
@@ -25,12 +26,12 @@ const STRIDES: [usize; 9] = [1, 2, 3, 4, 6, 8, 12, 20, 32];
 const RESERVES: [f64; 3] = [0.0, 0.12, 0.3];
 /// What a candidate's fate may be.
 const FATES: [Fate; 5] = [Fate::Keep, Fate::Offload, Fate::Recompute, Fate::OffloadEach, Fate::RecomputeEach];
-/// Estimates for which one more seed is improved, beyond two.
-const ESTIMATES_A_CLIMB: usize = 200;
+/// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
+const MOVES_A_CANDIDATE: usize = 12;
 /// Seeds given addresses and simulated.
 const STARTS: usize = 12;
 /// Estimates in all, in steps: what bounds the time of planning, with the next.
-const ESTIMATED_STEPS: usize = 1_600_000;
+const ESTIMATED_STEPS: usize = 1_400_000;
 /// Plans with addresses and a simulated schedule, in steps.
 const SIMULATED_STEPS: usize = 100_000;
 /// Simulations from which on each faster estimate gets one.
@@ -56,7 +57,12 @@ impl MemoryPolicy for Hybrid {
         let joint = Joint::new(problem, "hybrid");
         // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
         let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
-        let best = Search::new(&joint, &sure).run();
+        let mut search = Search::new(&joint);
+        search.offer(&sure);
+        if let Ok(plan) = Checkpoint.plan(problem) {
+            search.offer(&plan);
+        }
+        let best = search.run();
         Ok(best.unwrap_or(sure))
     }
 }
@@ -80,14 +86,23 @@ struct Search<'a, 'b> {
 }
 
 impl<'a, 'b> Search<'a, 'b> {
-    fn new(joint: &'b Joint<'a>, sure: &MemoryPlan) -> Self {
+    fn new(joint: &'b Joint<'a>) -> Self {
         let steps = joint.problem.program.n_steps().max(1);
         Search {
             joint,
             estimates: (ESTIMATED_STEPS / steps).clamp(24, 3000),
             simulations: (SIMULATED_STEPS / steps).clamp(4, 120),
-            best: simulated(joint.problem, sure).map(|seconds| (seconds, sure.clone())),
+            best: None,
         }
+    }
+
+    /// Remembers a plan if it is the best so far.
+    fn offer(&mut self, plan: &MemoryPlan) -> Option<f64> {
+        let seconds = simulated(self.joint.problem, plan)?;
+        if self.best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+            self.best = Some((seconds, plan.clone()));
+        }
+        Some(seconds)
     }
 
     fn run(mut self) -> Option<MemoryPlan> {
@@ -99,7 +114,8 @@ impl<'a, 'b> Search<'a, 'b> {
             starts.extend(self.planned(decision));
         }
         starts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        starts.truncate((self.estimates / ESTIMATES_A_CLIMB).clamp(2, STARTS));
+        let climbs = self.estimates / (MOVES_A_CANDIDATE * self.joint.candidates.len().max(1));
+        starts.truncate(climbs.clamp(2, STARTS));
         let count = starts.len();
         for (index, start) in starts.into_iter().enumerate() {
             let share = self.estimates / (count - index);
@@ -133,10 +149,7 @@ impl<'a, 'b> Search<'a, 'b> {
     fn planned(&mut self, decision: Decision) -> Option<Planned> {
         self.simulations = self.simulations.checked_sub(1)?;
         let (plan, room) = self.joint.settle(&decision)?;
-        let seconds = simulated(self.joint.problem, &plan)?;
-        if self.best.as_ref().is_none_or(|(least, _)| seconds < *least) {
-            self.best = Some((seconds, plan.clone()));
-        }
+        let seconds = self.offer(&plan)?;
         let estimate = self.joint.estimate(&decision, room)?;
         Some(Planned { decision, room, estimate, seconds })
     }
