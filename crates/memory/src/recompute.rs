@@ -31,7 +31,7 @@ pub struct Recomputation {
 pub enum Forget {
     /// To its last use.
     Once,
-    /// To the end of the step that needed it; the next use makes it again.
+    /// To the end of the step that needed it, be it only to make something else; the next use makes it again.
     AfterEachUse,
 }
 
@@ -68,6 +68,12 @@ struct Walk<'a> {
     values: Vec<Vec<ValueId>>,
     /// By root: the steps after which its values are gone.
     gone_after: Vec<Vec<usize>>,
+    /// By root: the steps of the plain order that use it.
+    uses: Vec<Vec<usize>>,
+    /// By root: whether it is forgotten after each use.
+    each: Vec<bool>,
+    /// Storages made again for the present step.
+    remade: Vec<ValueId>,
     /// By value: whether its bytes are there.
     present: Vec<bool>,
     /// By root: whether the next write begins a new life.
@@ -86,12 +92,19 @@ impl<'a> Walk<'a> {
             graph.node(id).outputs.iter().for_each(|value| producer[value.index()] = Some(id));
         }
         graph.value_ids().for_each(|value| values[aliases.root(value).index()].push(value));
+        let uses = uses(program);
+        let mut each = vec![false; n];
+        let roots = forgotten.iter().filter(|(_, forget)| **forget == Forget::AfterEachUse);
+        roots.for_each(|(root, _)| each[root.index()] = true);
         Walk {
             program,
             present: producer.iter().map(Option::is_none).collect(),
             producer,
             values,
-            gone_after: departures(program, forgotten),
+            gone_after: departures(program, forgotten, &uses),
+            uses,
+            each,
+            remade: Vec::new(),
             left: vec![false; n],
             runs: vec![0; graph.nodes().len()],
             order: Vec::with_capacity(program.order.len()),
@@ -140,6 +153,7 @@ impl<'a> Walk<'a> {
                 return Err(self.refuse(output));
             }
         }
+        self.remade.extend(node.outputs.iter().map(|&output| self.program.aliases.root(output)));
         self.run(id);
         Ok(())
     }
@@ -167,11 +181,23 @@ impl<'a> Walk<'a> {
         for &value in node.inputs.iter().chain(&node.outputs) {
             let root = self.program.aliases.root(value).index();
             if self.gone_after[root].contains(&step) {
-                self.left[root] = true;
-                for &value in &self.values[root] {
-                    self.present[value.index()] = false;
-                }
+                self.leave(root);
             }
+        }
+        // What was made only to make something else of it waits for its own use elsewhere.
+        for root in std::mem::take(&mut self.remade) {
+            let uses = &self.uses[root.index()];
+            let next = uses.get(uses.partition_point(|&used| used < step));
+            if self.each[root.index()] && next.is_none_or(|&next| next > step + 1) {
+                self.leave(root.index());
+            }
+        }
+    }
+
+    fn leave(&mut self, root: usize) {
+        self.left[root] = true;
+        for &value in &self.values[root] {
+            self.present[value.index()] = false;
         }
     }
 
@@ -224,18 +250,8 @@ impl<'a> Walk<'a> {
 
 /// By root: the steps after which a storage's values are gone though they are read later, or for good while others may be
 /// made again from them.
-fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Vec<Vec<usize>> {
+fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>, uses: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let graph = &program.graph;
-    let mut uses: Vec<Vec<usize>> = vec![Vec::new(); graph.values().len()];
-    for (step, &id) in program.order.iter().enumerate() {
-        let node = graph.node(id);
-        for &value in node.inputs.iter().chain(&node.outputs) {
-            let uses = &mut uses[program.aliases.root(value).index()];
-            if uses.last() != Some(&step) {
-                uses.push(step);
-            }
-        }
-    }
     let forward = |step: usize| graph.node(program.order[step]).phase == Phase::Forward;
     let of_root = |root: ValueId| {
         let uses = &uses[root.index()];
@@ -254,4 +270,19 @@ fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Vec<V
         }
     };
     graph.value_ids().map(of_root).collect()
+}
+
+/// By root: the steps of the plain order that use a storage.
+fn uses(program: &Program) -> Vec<Vec<usize>> {
+    let mut uses: Vec<Vec<usize>> = vec![Vec::new(); program.graph.values().len()];
+    for (step, &id) in program.order.iter().enumerate() {
+        let node = program.graph.node(id);
+        for &value in node.inputs.iter().chain(&node.outputs) {
+            let uses = &mut uses[program.aliases.root(value).index()];
+            if uses.last() != Some(&step) {
+                uses.push(step);
+            }
+        }
+    }
+    uses
 }

@@ -34,6 +34,8 @@ const STARTS: usize = 12;
 const ESTIMATED_STEPS: usize = 1_400_000;
 /// Plans with addresses and a simulated schedule, in steps.
 const SIMULATED_STEPS: usize = 100_000;
+/// Decisions up to which all are estimated.
+const EXHAUSTIVE: usize = 15_625;
 /// Simulations from which on each faster estimate gets one.
 const SIMULATED_EACH: usize = 60;
 
@@ -90,8 +92,8 @@ impl<'a, 'b> Search<'a, 'b> {
         let steps = joint.problem.program.n_steps().max(1);
         Search {
             joint,
-            estimates: (ESTIMATED_STEPS / steps).clamp(24, 3000),
-            simulations: (SIMULATED_STEPS / steps).clamp(4, 120),
+            estimates: (ESTIMATED_STEPS / steps).clamp(24, 25_000),
+            simulations: (SIMULATED_STEPS / steps).clamp(4, 500),
             best: None,
         }
     }
@@ -107,8 +109,11 @@ impl<'a, 'b> Search<'a, 'b> {
 
     fn run(mut self) -> Option<MemoryPlan> {
         let mut starts: Vec<Planned> = Vec::new();
+        // Half of the simulations where every decision is a seed.
+        let few = every_way(self.joint.candidates.len()).is_empty();
+        let (most, kept) = if few { (STARTS, 0) } else { (usize::MAX, self.simulations / 2) };
         for (_, decision) in self.ranked_seeds() {
-            if starts.len() == STARTS || self.simulations == 0 || self.perfect() {
+            if starts.len() == most || self.simulations == kept || self.simulations == 0 || self.perfect() {
                 break;
             }
             starts.extend(self.planned(decision));
@@ -128,7 +133,7 @@ impl<'a, 'b> Search<'a, 'b> {
     fn ranked_seeds(&mut self) -> Vec<(f64, Decision)> {
         let Some(room) = self.joint.room() else { return Vec::new() };
         let seeds = seeds(self.joint);
-        let enough = self.estimates / 2;
+        let enough = self.estimates * 2 / 3;
         // Spread over all kinds of seeds when there are too many for the count.
         let every = seeds.len().div_ceil(enough.max(1)).max(1);
         let mut ranked: Vec<(f64, Decision)> = Vec::new();
@@ -208,13 +213,14 @@ fn simulated(problem: &Problem<'_>, plan: &MemoryPlan) -> Option<f64> {
 
 /// Decisions to begin with, the most promising kinds first.
 fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
-    let mut fates: Vec<Vec<Fate>> = Vec::new();
+    let mut fates = every_way(joint.candidates.len());
     for carried in CARRIED {
         for kept in KEPT {
-            fates.push(split(joint, kept, carried));
+            let once = split(joint, kept, carried);
+            // Where that does not fit: what leaves is not held between two uses either.
+            fates.push(once.iter().copied().map(Fate::each).collect());
+            fates.push(once);
         }
-        // Where even that does not fit: nothing is held between two uses.
-        fates.push(split(joint, 0.0, carried).into_iter().map(Fate::each).collect());
     }
     for stride in STRIDES {
         for checkpoint in [Fate::Keep, Fate::Offload, Fate::OffloadEach] {
@@ -227,6 +233,20 @@ fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
     }
     decisions.dedup();
     decisions
+}
+
+/// All decisions where there are few enough.
+fn every_way(candidates: usize) -> Vec<Vec<Fate>> {
+    let count = FATES.len().checked_pow(candidates as u32).filter(|&count| count <= EXHAUSTIVE).unwrap_or(0);
+    let way = |number: usize| {
+        let fate = |rest: &mut usize| {
+            let fate = FATES[*rest % FATES.len()];
+            *rest /= FATES.len();
+            Some(fate)
+        };
+        std::iter::repeat_n((), candidates).scan(number, |rest, ()| fate(rest)).collect()
+    };
+    (0..count).map(way).collect()
 }
 
 /// Keeps a share, offloads what the links carry (times a share), makes the rest again.
