@@ -42,7 +42,7 @@ const FINALISTS: usize = 3;
 /// Decisions of which finalists may come: addresses do not always fit where bytes do.
 const TRIED: usize = 12;
 /// Estimates of steps in all: what bounds the time of planning.
-const ESTIMATED_STEPS: usize = 600_000;
+const ESTIMATED_STEPS: usize = 300_000;
 
 /// Recomputation by segments.
 #[derive(Clone, Copy, Debug)]
