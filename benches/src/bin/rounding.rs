@@ -9,9 +9,8 @@ use serde_json::{Map, json};
 use vdnn::datasets::fashion_mnist_sample;
 use vdnn::prelude::*;
 use vdnn::runtime::CpuDevice;
-use vdnn::schedule::{Action, AlgoId, Schedule};
+use vdnn::schedule::Schedule;
 use vdnn::tensor::DType;
-use vdnn::train::Planned;
 
 #[derive(Parser)]
 struct Cli {
@@ -60,7 +59,11 @@ impl Cli {
     fn losses(&self, model: &str, dtype: DType, algorithm: &str) -> Result<Vec<f64>> {
         let mut trainer = self.trainer(model, dtype, None)?;
         if algorithm != "fastest" {
-            trainer = self.trainer(model, dtype, Some(with_algorithm(trainer.planned(), algorithm)?))?;
+            let mut choices = trainer.planned().kernels.choices.iter().flatten();
+            if !choices.any(|choice| choice.algorithm == algorithm) {
+                bail!("no convolution offers {algorithm}");
+            }
+            trainer = self.trainer(model, dtype, Some(trainer.planned().with_algorithm(algorithm)))?;
         }
         let data = fashion_mnist_sample()?.train;
         let batch = self.batch_size as usize;
@@ -103,22 +106,4 @@ impl Cli {
         };
         Ok(Trainer::new(&build, Box::new(CpuDevice::with_threads(2)?), &recipe)?)
     }
-}
-
-/// The schedule with an algorithm wherever it is offered.
-fn with_algorithm(planned: &Planned, name: &str) -> Result<Schedule> {
-    let offered = |node: usize| planned.kernels.choices[node].iter().any(|choice| choice.algorithm == name);
-    if !(0..planned.kernels.choices.len()).any(offered) {
-        bail!("no convolution offers {name}");
-    }
-    let mut schedule = (*planned.schedule).clone();
-    let added = AlgoId(schedule.algorithms.len() as u32);
-    schedule.algorithms.push(name.to_string());
-    for command in &mut schedule.commands {
-        match &mut command.action {
-            Action::Launch { node, algo, .. } if offered(node.index()) => *algo = added,
-            _ => {}
-        }
-    }
-    Ok(schedule)
 }

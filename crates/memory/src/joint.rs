@@ -12,9 +12,10 @@
 use crate::algorithms::{choose_beside, least_workspace};
 use crate::estimate::stretched_starts;
 use crate::fit::{peak_of, windows_within, with_windows};
-use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget, recompute};
+use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, compile, fit_to_budget, recompute};
 use std::collections::BTreeMap;
 use vdnn_graph::{Phase, Role, Step, ValueId};
+use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
 
 /// Walks of [`Joint::settle`], each leaving more room for fragmentation.
@@ -103,13 +104,11 @@ impl<'a> Joint<'a> {
                 roots.iter().for_each(|root| rerun[root.index()] += seconds);
             }
         }
-        let crosses =
-            |gap: &Gap| problem.phase(gap.from.step) == Phase::Forward && problem.phase(gap.to.step) != Phase::Forward;
         let mut candidates: Vec<Candidate> = liveness
             .roots()
             .iter()
             .filter(|&&root| graph.value(root).role == Role::FeatureMap)
-            .filter_map(|&root| liveness.gaps(root).find(crosses))
+            .filter_map(|&root| liveness.gaps(root).find(|gap| problem.crosses(gap)))
             .map(|gap| Candidate {
                 root: gap.root,
                 bytes: program.aliases.storage_bytes(gap.root),
@@ -223,6 +222,12 @@ impl<'a> Joint<'a> {
     fn algorithms(&self, arranged: &Arranged, decision: &Decision, room: Bytes) -> Option<MemoryPlan> {
         let reserve = (room as f64 * decision.reserve) as Bytes;
         choose_beside(self.problem, &arranged.plan, &arranged.liveness, &arranged.gaps, room, reserve)
+    }
+
+    /// Seconds of the schedule that a plan makes; `None` when it makes none.
+    pub fn simulated(&self, plan: &MemoryPlan) -> Option<f64> {
+        let schedule = compile(self.problem, plan, self.policy).ok()?;
+        simulate(&schedule, self.problem.kernels, &self.problem.links).ok().map(|timeline| timeline.seconds)
     }
 
     /// The plan of the fates with the least workspace of every kernel, or how much it lacks.

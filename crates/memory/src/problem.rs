@@ -1,6 +1,6 @@
 //! What a policy is given: the program, its gaps, what kernels and copies cost, and the budgets.
 
-use crate::{HomeLayout, Liveness, MemoryPlan, Placement};
+use crate::{Gap, HomeLayout, Liveness, MemoryPlan, Placement};
 use vdnn_graph::{LayerId, NodeId, Phase, Program, Step, ValueId};
 use vdnn_schedule::{Choice, KernelTable};
 use vdnn_sim::Links;
@@ -124,6 +124,11 @@ impl Problem<'_> {
     /// The phase of a step in the plain order.
     pub fn phase(&self, step: Step) -> Phase {
         self.program.node_at(step).phase
+    }
+
+    /// Whether a gap of the plain order leads from forward to what follows it.
+    pub(crate) fn crosses(&self, gap: &Gap) -> bool {
+        self.phase(gap.from.step) == Phase::Forward && self.phase(gap.to.step) != Phase::Forward
     }
 
     /// The layer of a step in the plain order.

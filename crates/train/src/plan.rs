@@ -2,9 +2,9 @@
 
 use crate::TrainError;
 use std::sync::Arc;
-use vdnn_graph::Program;
+use vdnn_graph::{NodeId, Program};
 use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy};
-use vdnn_schedule::{KernelTable, Schedule};
+use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule};
 use vdnn_sim::Links;
 
 /// How to plan.
@@ -42,6 +42,21 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// The schedule with another algorithm, by name, wherever that is offered: for [`Settings::algos_from`], not to run.
+    pub fn with_algorithm(&self, name: &str) -> Schedule {
+        let mut schedule = (*self.schedule).clone();
+        let added = AlgoId(schedule.algorithms.len() as u32);
+        schedule.algorithms.push(name.to_string());
+        let offered = |node: NodeId| self.kernels.of(node).iter().any(|choice| choice.algorithm == name);
+        for command in &mut schedule.commands {
+            match &mut command.action {
+                Action::Launch { node, algo, .. } if offered(*node) => *algo = added,
+                _ => {}
+            }
+        }
+        schedule
+    }
+
     /// Time of the runs that make again what had been made, in seconds.
     pub fn recompute_seconds(&self) -> f64 {
         let again = self.plan.order.iter().filter(|u| u.run > 0);

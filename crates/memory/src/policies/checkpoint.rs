@@ -24,9 +24,8 @@
 
 use super::{Algorithms, MemoryPolicy};
 use crate::joint::{Decision, Fate, Joint};
-use crate::{Forget, Infeasible, MemoryPlan, Problem, compile, fit_to_budget, recompute};
+use crate::{Forget, Infeasible, MemoryPlan, Problem, fit_to_budget, recompute};
 use std::collections::BTreeSet;
-use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
 
 /// Numbers of segments as multiples of √n.
@@ -64,7 +63,7 @@ impl MemoryPolicy for Checkpoint {
         let sure = first.or_else(|refusal| leanest(&joint, &forgetting, refusal))?;
         let plans = fastest(&joint, &forgetting).into_iter().filter_map(|decision| joint.settle(&decision));
         let timed = plans.map(|(plan, _)| plan).take(FINALISTS).chain([sure.clone()]);
-        let timed = timed.filter_map(|plan| Some((simulated(problem, &plan)?, plan)));
+        let timed = timed.filter_map(|plan| Some((joint.simulated(&plan)?, plan)));
         let best = timed.reduce(|best, next| if next.0 < best.0 { next } else { best });
         Ok(best.map_or(sure, |(_, plan)| plan))
     }
@@ -265,10 +264,4 @@ fn leanest(joint: &Joint<'_>, forgetting: &Forgetting, mut least: Infeasible) ->
         }
     }
     Err(least)
-}
-
-/// Seconds of the schedule that a plan makes; `None` when it makes none.
-fn simulated(problem: &Problem<'_>, plan: &MemoryPlan) -> Option<f64> {
-    let schedule = compile(problem, plan, "checkpoint").ok()?;
-    simulate(&schedule, problem.kernels, &problem.links).ok().map(|timeline| timeline.seconds)
 }

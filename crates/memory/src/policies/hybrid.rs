@@ -12,8 +12,7 @@
 
 use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll};
 use crate::joint::{Decision, Fate, Joint};
-use crate::{Infeasible, MemoryPlan, Problem, compile};
-use vdnn_sim::simulate;
+use crate::{Infeasible, MemoryPlan, Problem};
 use vdnn_tensor::Bytes;
 
 /// Shares of the room (or of what there is) that stay.
@@ -100,7 +99,7 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// Remembers a plan if it is the best so far.
     fn offer(&mut self, plan: &MemoryPlan) -> Option<f64> {
-        let seconds = simulated(self.joint.problem, plan)?;
+        let seconds = self.joint.simulated(plan)?;
         if self.best.as_ref().is_none_or(|(least, _)| seconds < *least) {
             self.best = Some((seconds, plan.clone()));
         }
@@ -110,8 +109,8 @@ impl<'a, 'b> Search<'a, 'b> {
     fn run(mut self) -> Option<MemoryPlan> {
         let mut starts: Vec<Planned> = Vec::new();
         // Half of the simulations where every decision is a seed.
-        let few = every_way(self.joint.candidates.len()).is_empty();
-        let (most, kept) = if few { (STARTS, 0) } else { (usize::MAX, self.simulations / 2) };
+        let every = ways(self.joint.candidates.len()).is_some();
+        let (most, kept) = if every { (usize::MAX, self.simulations / 2) } else { (STARTS, 0) };
         for (_, decision) in self.ranked_seeds() {
             if starts.len() == most || self.simulations == kept || self.simulations == 0 || self.perfect() {
                 break;
@@ -205,12 +204,6 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 }
 
-/// Seconds of the schedule that a plan makes; `None` when it makes none.
-fn simulated(problem: &Problem<'_>, plan: &MemoryPlan) -> Option<f64> {
-    let schedule = compile(problem, plan, "hybrid").ok()?;
-    simulate(&schedule, problem.kernels, &problem.links).ok().map(|timeline| timeline.seconds)
-}
-
 /// Decisions to begin with, the most promising kinds first.
 fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
     let mut fates = every_way(joint.candidates.len());
@@ -235,9 +228,14 @@ fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
     decisions
 }
 
+/// How many decisions there are, where they are few enough to look at all.
+fn ways(candidates: usize) -> Option<usize> {
+    FATES.len().checked_pow(candidates as u32).filter(|&count| count <= EXHAUSTIVE)
+}
+
 /// All decisions where there are few enough.
 fn every_way(candidates: usize) -> Vec<Vec<Fate>> {
-    let count = FATES.len().checked_pow(candidates as u32).filter(|&count| count <= EXHAUSTIVE).unwrap_or(0);
+    let count = ways(candidates).unwrap_or(0);
     let way = |number: usize| {
         let fate = |rest: &mut usize| {
             let fate = FATES[*rest % FATES.len()];

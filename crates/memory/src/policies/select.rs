@@ -29,16 +29,12 @@ pub fn feature_gaps(problem: &Problem<'_>) -> Vec<FeatureGap> {
         .iter()
         .filter(|&&root| graph.value(root).role == Role::FeatureMap)
         .filter(|&&root| problem.program.aliases.storage_bytes(root) >= problem.options.min_offload.max(1))
-        .filter_map(|&root| liveness.gaps(root).find(|gap| crosses(problem, gap)))
+        .filter_map(|&root| liveness.gaps(root).find(|gap| problem.crosses(gap)))
         .filter(|gap| gap.from.step < classifier && Some(problem.layer(gap.from.step)) != last_feature)
         .map(|gap| FeatureGap { gap, read_by_convolution: convolved[gap.root.index()] })
         .collect();
     gaps.sort_by_key(|feature| (feature.gap.from.step, feature.gap.root));
     gaps
-}
-
-fn crosses(problem: &Problem<'_>, gap: &Gap) -> bool {
-    problem.phase(gap.from.step) == Phase::Forward && problem.phase(gap.to.step) != Phase::Forward
 }
 
 /// The first step of the classifier: of the flatten or linear layer that comes first.

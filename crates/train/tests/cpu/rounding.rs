@@ -3,7 +3,7 @@
 //! f32 algorithm does (docs/decisions/0013). So whole runs are compared in f64, where nothing turns, and f32 by steps from
 //! equal weights.
 
-use crate::setup::{Setup, feed_pixels, run, trainer, with_algorithm};
+use crate::setup::{Setup, feed_pixels, run, trainer};
 use vdnn_datasets::fashion_mnist_sample;
 use vdnn_tensor::DType;
 use vdnn_train::Feed;
@@ -30,7 +30,9 @@ fn groups_of_algorithms_train_alike() {
         let fastest = run(&setup());
         let mut curves = vec![("without workspace", run(&Setup { policy: "none-m", ..setup() }))];
         for name in &ALGORITHMS[1..] {
-            curves.push((name, run(&Setup { algos_from: Some(with_algorithm(&planned, name)), ..setup() })));
+            let outcome = run(&Setup { algos_from: Some(planned.with_algorithm(name)), ..setup() });
+            assert!(outcome.schedule.algorithms.iter().any(|used| used == name), "{model} has no use for {name}");
+            curves.push((name, outcome));
         }
         for (name, outcome) in &curves {
             let difference = worst(&outcome.losses(), &fastest.losses());
@@ -59,8 +61,12 @@ fn every_algorithm_takes_the_same_step() {
             losses.push(step(&mut leader, at));
         }
         for name in ALGORITHMS {
-            let algos_from = Some(with_algorithm(leader.planned(), name));
+            let algos_from = Some(leader.planned().with_algorithm(name));
             let mut other = trainer(&Setup { algos_from, ..usual(model) }).unwrap();
+            assert!(
+                other.planned().schedule.algorithms.iter().any(|used| used == name),
+                "{model} has no use for {name}"
+            );
             for (at, state) in &states {
                 state.iter().for_each(|(name, _, tensor)| other.set_tensor(name, tensor).unwrap());
                 other.set_iteration(*at);

@@ -5,10 +5,10 @@ use vdnn_layers::Mode;
 use vdnn_memory::{Budgets, Options, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_runtime::CpuDevice;
-use vdnn_schedule::{Action, AlgoId, Direction, Schedule, Space};
+use vdnn_schedule::{Action, Direction, Schedule, Space};
 use vdnn_sim::Links;
 use vdnn_tensor::DType;
-use vdnn_train::{Feed, Optimization, Planned, Recipe, Settings, TrainError, Trainer};
+use vdnn_train::{Feed, Optimization, Recipe, Settings, TrainError, Trainer};
 
 pub struct Setup<'a> {
     pub model: &'a str,
@@ -133,19 +133,4 @@ pub fn run(setup: &Setup<'_>) -> Outcome {
         measured: trainer.measured_peak().unwrap(),
         schedule: (*trainer.planned().schedule).clone(),
     }
-}
-
-/// A schedule whose convolutions use the algorithm wherever it is offered.
-pub fn with_algorithm(planned: &Planned, name: &str) -> Schedule {
-    let mut schedule = (*planned.schedule).clone();
-    let added = AlgoId(schedule.algorithms.len() as u32);
-    schedule.algorithms.push(name.to_string());
-    for command in &mut schedule.commands {
-        if let Action::Launch { node, algo, .. } = &mut command.action
-            && planned.kernels.choices[node.index()].iter().any(|choice| choice.algorithm == name)
-        {
-            *algo = added;
-        }
-    }
-    schedule
 }
