@@ -2,7 +2,7 @@
 //!
 //! How items find room is `placement`'s business; this file says what the items are.
 
-use crate::placement::{Item, Placed, place as place_items};
+use crate::placement::{Item, Placed, place as place_items, place_within};
 use crate::stretch::{Intervals, Stretch};
 use crate::{Allocation, MemoryPlan, Problem};
 use vdnn_graph::Role;
@@ -23,10 +23,26 @@ pub(crate) fn place(problem: &Problem<'_>, plan: &MemoryPlan, intervals: &Interv
     }
 }
 
-fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses {
+/// An extent that [`place`] reaches or stays below; where the device budget is kept, not always the least one.
+pub(crate) fn extent_within_budget(problem: &Problem<'_>, plan: &MemoryPlan, intervals: &Intervals) -> Bytes {
+    match plan.allocation {
+        Allocation::Liveness => {
+            let (options, enough) = (&problem.options, problem.budgets.device.unwrap_or(0));
+            let items = device_items(intervals);
+            place_within(options.placement, &items, problem.homes.extent(), options.alignment, enough).extent
+        }
+        Allocation::NetworkWide => place_network_wide(problem, intervals).device_extent,
+    }
+}
+
+fn device_items(intervals: &Intervals) -> Vec<Item> {
     let stretches = intervals.stretches.iter().map(|s| Item { start: s.start.0, end: s.end.0, bytes: s.bytes });
     let workspaces = intervals.workspaces.iter().map(|w| Item { start: w.step.0, end: w.step.0, bytes: w.bytes });
-    let items: Vec<Item> = stretches.chain(workspaces).collect();
+    stretches.chain(workspaces).collect()
+}
+
+fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses {
+    let items = device_items(intervals);
     let options = &problem.options;
     let placed = place_items(options.placement, &items, problem.homes.extent(), options.alignment);
     let mut offsets = placed.offsets;

@@ -3,6 +3,7 @@
 use crate::address::{Addresses, place, place_host};
 use crate::emit::emit;
 use crate::peak::largest_at_peak;
+use crate::placement::Placed;
 use crate::stretch::Intervals;
 use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem, Residency};
 use std::collections::BTreeSet;
@@ -27,10 +28,7 @@ pub fn compile_with_policy(
 /// [`PlanError::IllegalPlan`] for a plan that breaks a rule, [`PlanError::HostBudget`] and [`PlanError::Infeasible`] for one
 /// that breaks a budget.
 pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
-    check_plan(problem, plan)?;
-    let liveness = Liveness::analyse(problem.program, &plan.order);
-    check_gaps(problem, plan, &liveness)?;
-    let intervals = Intervals::of(problem, plan, &liveness)?;
+    let intervals = legal_intervals(problem, plan)?;
     let addresses = place(problem, plan, &intervals);
     check_device_budget(problem, plan, policy, &intervals, &addresses)?;
     let host = place_host(problem, &intervals);
@@ -40,6 +38,31 @@ pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result
         return Err(PlanError::HostBudget { needed: host.extent, budget });
     }
     Ok(emit(problem, plan, policy, &intervals, &addresses, &host))
+}
+
+/// The commands of a plan without addresses: all that a simulation needs. The device budget is not looked at.
+///
+/// # Errors
+/// As [`compile`].
+pub(crate) fn compile_unplaced(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
+    if problem.budgets.host.is_some() {
+        return compile(problem, plan, policy);
+    }
+    let intervals = legal_intervals(problem, plan)?;
+    let addresses = Addresses {
+        stretches: vec![0; intervals.stretches.len()],
+        workspaces: vec![0; intervals.workspaces.len()],
+        device_extent: 0,
+    };
+    let host = Placed { offsets: vec![0; intervals.copies.len()], extent: 0 };
+    Ok(emit(problem, plan, policy, &intervals, &addresses, &host))
+}
+
+fn legal_intervals(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<Intervals, PlanError> {
+    check_plan(problem, plan)?;
+    let liveness = Liveness::analyse(problem.program, &plan.order);
+    check_gaps(problem, plan, &liveness)?;
+    Intervals::of(problem, plan, &liveness)
 }
 
 fn check_plan(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<(), PlanError> {

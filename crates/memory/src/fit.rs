@@ -4,7 +4,7 @@
 //! rare case that addresses then happen to pack better). At or above it there is a plan; below it there is none, and the
 //! floor is what the refusal states.
 
-use crate::address::place;
+use crate::address::extent_within_budget;
 use crate::peak::largest_at_peak;
 use crate::stretch::Intervals;
 use crate::stretch::Window;
@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 6;
 pub struct Fitted {
     /// The plan.
     pub plan: MemoryPlan,
-    /// Extent of the device arena.
+    /// Extent of the device arena at most.
     pub peak: Bytes,
 }
 
@@ -85,10 +85,10 @@ pub(crate) fn windows_within(
     (holds(&tight)? <= room).then(|| lengthen(problem, plan, liveness, &relaxed, &tight, room))
 }
 
-/// The extent of a plan's device arena.
+/// The extent of a plan's device arena, or one within the budget that compilation stays below.
 pub(crate) fn peak_of(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> Bytes {
     match Intervals::of(problem, plan, liveness) {
-        Ok(intervals) => place(problem, plan, &intervals).device_extent,
+        Ok(intervals) => extent_within_budget(problem, plan, &intervals),
         Err(_) => Bytes::MAX,
     }
 }

@@ -10,9 +10,10 @@
 //! Not done here: which fates to try; that is a policy's.
 
 use crate::algorithms::{choose_beside, least_workspace};
+use crate::compile::compile_unplaced;
 use crate::estimate::stretched_starts;
 use crate::fit::{peak_of, windows_within, with_windows};
-use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, compile, fit_to_budget, recompute};
+use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget, recompute};
 use std::collections::BTreeMap;
 use vdnn_graph::{Phase, Role, Step, ValueId};
 use vdnn_sim::simulate;
@@ -226,7 +227,7 @@ impl<'a> Joint<'a> {
 
     /// Seconds of the schedule that a plan makes; `None` when it makes none.
     pub fn simulated(&self, plan: &MemoryPlan) -> Option<f64> {
-        let schedule = compile(self.problem, plan, self.policy).ok()?;
+        let schedule = compile_unplaced(self.problem, plan, self.policy).ok()?;
         simulate(&schedule, self.problem.kernels, &self.problem.links).ok().map(|timeline| timeline.seconds)
     }
 

@@ -1,53 +1,59 @@
-//! The online pool: each buffer takes the lowest free stretch that is large enough when it is allocated.
+//! The online pool: each buffer takes the lowest free gap that is large enough when it is allocated.
 
 use super::{Item, time_order};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use vdnn_tensor::Bytes;
 
 pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes) -> Vec<Bytes> {
-    let mut offsets = vec![base.next_multiple_of(alignment); items.len()];
-    let mut pool = Pool { held: BTreeMap::new(), ends: Vec::new(), base, alignment };
+    let floor = base.next_multiple_of(alignment);
+    let mut offsets = vec![floor; items.len()];
+    let mut pool = Pool { free: BTreeMap::from([(floor, Bytes::MAX)]), held: BinaryHeap::new() };
     for i in time_order(items) {
-        pool.advance_to(items[i].start);
-        offsets[i] = pool.take(items[i]);
+        if items[i].bytes > 0 {
+            pool.advance_to(items[i].start);
+            offsets[i] = pool.take(items[i].end, items[i].bytes.next_multiple_of(alignment));
+        }
     }
     offsets
 }
 
 struct Pool {
-    /// Held stretches by address: size.
-    held: BTreeMap<Bytes, Bytes>,
-    /// (last step, address) of what is held, unordered.
-    ends: Vec<(u32, Bytes)>,
-    base: Bytes,
-    alignment: Bytes,
+    /// Free gaps: first address, and one past the last. No two touch; the last one has no end.
+    free: BTreeMap<Bytes, Bytes>,
+    /// What is held, the first to be given back on top: last step, first address, and one past the last.
+    held: BinaryHeap<Reverse<(u32, Bytes, Bytes)>>,
 }
 
 impl Pool {
     fn advance_to(&mut self, step: u32) {
-        let held = &mut self.held;
-        self.ends.retain(|&(end, at)| {
-            let keep = end >= step;
-            if !keep {
-                held.remove(&at);
+        while self.held.peek().is_some_and(|Reverse((end, ..))| *end < step) {
+            if let Some(Reverse((_, at, past))) = self.held.pop() {
+                self.give_back(at, past);
             }
-            keep
-        });
+        }
     }
 
-    fn take(&mut self, item: Item) -> Bytes {
-        let mut at = self.base.next_multiple_of(self.alignment);
-        if item.bytes == 0 {
-            return at;
+    /// Frees a stretch and joins it with the gaps that it touches.
+    fn give_back(&mut self, mut at: Bytes, past: Bytes) {
+        let past = self.free.remove(&past).unwrap_or(past);
+        if let Some((&before, &end)) = self.free.range(..at).next_back()
+            && end == at
+        {
+            at = before;
         }
-        for (&other, &bytes) in &self.held {
-            if at + item.bytes <= other {
-                break;
-            }
-            at = at.max((other + bytes).next_multiple_of(self.alignment));
+        self.free.insert(at, past);
+    }
+
+    fn take(&mut self, end: u32, bytes: Bytes) -> Bytes {
+        let lowest = self.free.iter().find(|&(at, past)| past - at >= bytes).map(|(&at, &past)| (at, past));
+        // The last gap has no end: there is always one.
+        let (at, past) = lowest.unwrap_or((0, Bytes::MAX));
+        self.free.remove(&at);
+        if past > at + bytes {
+            self.free.insert(at + bytes, past);
         }
-        self.held.insert(at, item.bytes);
-        self.ends.push((item.end, at));
+        self.held.push(Reverse((end, at, at + bytes)));
         at
     }
 }

@@ -50,8 +50,13 @@ pub struct Placed {
 
 /// Places `items` at multiples of `alignment`, none below `base`.
 pub fn place(method: Placement, items: &[Item], base: Bytes, alignment: Bytes) -> Placed {
+    place_within(method, items, base, alignment, 0)
+}
+
+/// The same, but an extent of `enough` is not improved.
+pub(crate) fn place_within(method: Placement, items: &[Item], base: Bytes, alignment: Bytes, enough: Bytes) -> Placed {
     let offsets = match method {
-        Placement::Planned => planned::place(items, base, alignment),
+        Placement::Planned => planned::place(items, base, alignment, enough),
         Placement::FirstFit => first_fit::place(items, base, alignment),
         Placement::SizeClass => size_class::place(items, base, alignment),
     };

@@ -11,13 +11,14 @@ use vdnn_tensor::Bytes;
 /// Items up to which all orders are tried.
 const EXHAUSTIVE: usize = 6_000;
 
-pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes) -> Vec<Bytes> {
+/// The lowest extent found, or the first of at most `enough`.
+pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, enough: Bytes) -> Vec<Bytes> {
     let online = first_fit::place(items, base, alignment);
     let mut best = (extent(items, &online), online);
-    if items.len() > EXHAUSTIVE {
+    if items.len() > EXHAUSTIVE || best.0 <= enough {
         return best.1;
     }
-    let bound = live_peak(items).saturating_add(base);
+    let bound = live_peak(items).saturating_add(base).max(enough);
     let span = |i: usize| u64::from(items[i].end - items[i].start) + 1;
     let mut by_size: Vec<usize> = (0..items.len()).collect();
     by_size.sort_by_key(|&i| (Reverse(items[i].bytes), Reverse(span(i)), i));

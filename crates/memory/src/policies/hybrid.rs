@@ -35,6 +35,8 @@ const ESTIMATED_STEPS: usize = 1_400_000;
 const SIMULATED_STEPS: usize = 100_000;
 /// Decisions up to which all are estimated.
 const EXHAUSTIVE: usize = 15_625;
+/// Seconds over the oracle's, as a share, that are rounding.
+const PERFECT: f64 = 1e-6;
 /// Simulations from which on each faster estimate gets one.
 const SIMULATED_EACH: usize = 60;
 
@@ -60,7 +62,9 @@ impl MemoryPolicy for Hybrid {
         let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
         let mut search = Search::new(&joint);
         search.offer(&sure);
-        if let Ok(plan) = Checkpoint.plan(problem) {
+        if !search.perfect()
+            && let Ok(plan) = Checkpoint.plan(problem)
+        {
             search.offer(&plan);
         }
         let best = search.run();
@@ -137,7 +141,15 @@ impl<'a, 'b> Search<'a, 'b> {
         let every = seeds.len().div_ceil(enough.max(1)).max(1);
         let mut ranked: Vec<(f64, Decision)> = Vec::new();
         for decision in seeds.into_iter().step_by(every) {
-            ranked.extend(self.estimate(&decision, room).map(|seconds| (seconds, decision)));
+            if self.perfect() {
+                break;
+            }
+            let Some(seconds) = self.estimate(&decision, room) else { continue };
+            // What seems perfect may be it: nothing else need be looked at then.
+            if seconds <= self.oracle() * (1.0 + PERFECT) && self.simulations > 0 {
+                self.planned(decision.clone());
+            }
+            ranked.push((seconds, decision));
         }
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
         ranked.dedup_by(|a, b| a.1 == b.1);
@@ -199,8 +211,11 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// Nothing is faster than the fastest kernels.
     fn perfect(&self) -> bool {
-        let oracle = self.joint.halves.iter().sum::<f64>();
-        self.best.as_ref().is_some_and(|(seconds, _)| *seconds <= oracle * (1.0 + 1e-6))
+        self.best.as_ref().is_some_and(|(seconds, _)| *seconds <= self.oracle() * (1.0 + PERFECT))
+    }
+
+    fn oracle(&self) -> f64 {
+        self.joint.halves.iter().sum()
     }
 }
 
