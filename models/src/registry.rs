@@ -82,7 +82,7 @@ impl ModelSpec {
     }
 }
 
-/// All networks with a fixed name, and the usual members of the families `vgg-N` and `resnet-cifar-N`.
+/// All networks with a fixed name, and the usual members of the families `vgg-N`, `resnet-N` and `resnet-cifar-N`.
 pub fn models() -> Vec<ModelSpec> {
     let mut all = vec![vgg::small(), resnet::small()];
     all.extend([alexnet::alexnet(), alexnet::alexnet_lrn(), overfeat::fast(), overfeat::accurate()]);
@@ -90,6 +90,7 @@ pub fn models() -> Vec<ModelSpec> {
     all.extend(vgg::torchvision());
     all.extend([116, 216, 316, 416].map(|depth| vgg::deep(depth).expect("the paper's depths exist")));
     all.extend(resnet::torchvision());
+    all.extend([1001, 2504].map(|depth| resnet::deep(depth).expect("the usual depths exist")));
     all.extend([20, 56, 110].map(|depth| resnet::cifar(depth).expect("the usual depths exist")));
     all.push(densenet::densenet121());
     all
@@ -108,6 +109,9 @@ pub fn find(name: &str) -> Result<ModelSpec, ModelError> {
     let refuse = |expected| ModelError::Depth { name: name.to_string(), expected };
     if let Some(depth) = depth("vgg-") {
         return vgg::deep(depth).ok_or_else(|| refuse(vgg::DEPTHS));
+    }
+    if let Some(depth) = depth("resnet-") {
+        return resnet::deep(depth).ok_or_else(|| refuse(resnet::DEPTHS));
     }
     if let Some(depth) = depth("resnet-cifar-") {
         return resnet::cifar(depth).ok_or_else(|| refuse(resnet::CIFAR_DEPTHS));

@@ -1,4 +1,5 @@
-//! Residual networks (He et al., 2016): torchvision's for ImageNet, and those of depth 6n + 2 for small images.
+//! Residual networks (He et al., 2016): torchvision's for ImageNet, deeper ones of the same kind, and those of depth 6n + 2
+//! for small images.
 //!
 //! A block adds its input to what its convolutions make of it; where shapes change, the input goes through a 1×1
 //! convolution. (The original networks for small images pad with zero channels there; ours use the convolution as well.)
@@ -12,6 +13,9 @@ use vdnn_layers::{
 /// Which networks for small images exist.
 pub(crate) const CIFAR_DEPTHS: &str =
     "resnet-cifar-N with N = 6n + 2 (resnet-cifar-20, -32, -56, -110, …), at most 60002";
+
+/// Which deep networks for ImageNet exist.
+pub(crate) const DEPTHS: &str = "resnet-N with N = 3n + 44 (resnet-152, -1001, -2504, -10001, …), at most 60002";
 
 const DEEPEST: u64 = 60_002;
 
@@ -38,6 +42,15 @@ pub(crate) fn torchvision() -> Vec<ModelSpec> {
         ModelSpec::imagenet(format!("resnet{depth}"), format!("ResNet-{depth} (torchvision's)"), Box::new(body))
     };
     plans.into_iter().map(spec).collect()
+}
+
+/// ResNet-152 with n blocks instead of 36 in the stage at 14×14: depth 3n + 44.
+pub(crate) fn deep(depth: u64) -> Option<ModelSpec> {
+    let n = depth.checked_sub(44).filter(|rest| rest % 3 == 0 && *rest > 0 && depth <= DEEPEST)? / 3;
+    let description = format!("ResNet-152 with {n} blocks in its third stage, {depth} layers");
+    let body =
+        move |net: &mut Net, image, body: &Body| imagenet_body(net, image, body, Block::Bottleneck, [3, 8, n, 3]);
+    Some(ModelSpec::imagenet(format!("resnet-{depth}"), description, Box::new(body)))
 }
 
 /// The network of depth 6n + 2 for small images: three stages of n basic blocks with 16, 32 and 64 channels.

@@ -18,10 +18,19 @@ fn an_unknown_name_gets_the_nearest() {
 
 #[test]
 fn members_of_families() {
-    for good in ["vgg-16", "vgg-21", "vgg-1016", "resnet-cifar-8", "resnet-cifar-1202"] {
+    for good in ["vgg-16", "vgg-21", "vgg-1016", "resnet-cifar-8", "resnet-cifar-1202", "resnet-47", "resnet-1922"] {
         assert_eq!(find(good).unwrap().name, good);
     }
-    for bad in ["vgg-17", "vgg-11", "vgg-99999999999", "resnet-cifar-9", "resnet-cifar-2", "resnet-cifar-999998"] {
+    for bad in [
+        "vgg-17",
+        "vgg-11",
+        "vgg-99999999999",
+        "resnet-cifar-9",
+        "resnet-cifar-2",
+        "resnet-cifar-999998",
+        "resnet-44",
+        "resnet-100",
+    ] {
         assert!(matches!(find(bad).err(), Some(ModelError::Depth { .. })), "{bad}");
     }
 }
