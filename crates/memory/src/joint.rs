@@ -13,14 +13,17 @@ use crate::algorithms::{choose_beside, least_workspace};
 use crate::compile::compile_unplaced;
 use crate::estimate::stretched_starts;
 use crate::fit::{peak_of, windows_within, with_windows};
-use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget, recompute};
-use std::collections::BTreeMap;
+use crate::recompute::{recompute_within, repeatable};
+use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget};
 use vdnn_graph::{Phase, Role, Step, ValueId};
 use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
 
 /// Walks of [`Joint::settle`], each leaving more room for fragmentation.
 const WALKS: usize = 5;
+
+/// Runs that an order may have, where it is not four times the program's.
+const LONGEST_ORDER: usize = 20_000;
 
 /// What happens to a candidate between forward and backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,23 +128,10 @@ impl<'a> Joint<'a> {
         joint
     }
 
-    /// Leaves out what cannot be made again: tries ever smaller groups beside those that can.
     fn find_repeatable(&mut self) {
-        let all: Vec<usize> = (0..self.candidates.len()).collect();
-        let (mut wanted, mut groups) = (BTreeMap::new(), vec![all]);
-        while let Some(group) = groups.pop() {
-            let mut more: BTreeMap<ValueId, Forget> =
-                group.iter().map(|&i| (self.candidates[i].root, Forget::Once)).collect();
-            more.extend(&wanted);
-            if recompute(self.problem.program, &more).is_ok() {
-                wanted = more;
-            } else if group.len() > 1 {
-                let (first, second) = group.split_at(group.len() / 2);
-                groups.extend([second.to_vec(), first.to_vec()]);
-            }
-        }
+        let again = repeatable(self.problem.program, self.candidates.iter().map(|candidate| candidate.root));
         for candidate in &mut self.candidates {
-            candidate.repeatable = wanted.contains_key(&candidate.root);
+            candidate.repeatable = again.contains(&candidate.root);
         }
     }
 
@@ -159,7 +149,8 @@ impl<'a> Joint<'a> {
             Fate::RecomputeEach => Some((root, Forget::AfterEachUse)),
             _ => None,
         });
-        let made = recompute(program, &forgotten.collect()).ok()?;
+        let most = (4 * program.n_steps()).max(LONGEST_ORDER);
+        let made = recompute_within(program, &forgotten.collect(), most).ok()?;
         let plan = MemoryPlan { order: made.order, gaps: made.drops, ..MemoryPlan::keep_all(program) };
         let graph = &program.graph;
         let turns = plan.order.iter().position(|u| u.run > 0 || graph.node(u.node).phase != Phase::Forward)?;

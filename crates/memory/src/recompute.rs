@@ -12,7 +12,7 @@
 //! are made again in the same way. Nodes with an effect never run twice. Not done here: deciding what to forget.
 
 use crate::Residency;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vdnn_graph::{Node, NodeId, Op, Phase, Program, Use, ValueId};
 use vdnn_tensor::Bytes;
@@ -49,7 +49,17 @@ pub struct NotRepeatable {
 /// [`NotRepeatable`] when making one again would repeat an effect, needs a value that was overwritten for good, or would
 /// overwrite one that is still there.
 pub fn recompute(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Result<Recomputation, NotRepeatable> {
-    let mut walk = Walk::new(program, forgotten);
+    recompute_within(program, forgotten, usize::MAX)
+}
+
+/// The same, but refused as soon as the order has more than `most` runs: long chains that are made again after each use
+/// grow with the square of their length.
+pub(crate) fn recompute_within(
+    program: &Program,
+    forgotten: &BTreeMap<ValueId, Forget>,
+    most: usize,
+) -> Result<Recomputation, NotRepeatable> {
+    let mut walk = Walk { most, ..Walk::new(program, forgotten) };
     for (step, &node) in program.order.iter().enumerate() {
         for &value in &program.graph.node(node).inputs {
             walk.ensure(value)?;
@@ -60,8 +70,44 @@ pub fn recompute(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Re
     Ok(Recomputation { order: walk.order, drops: walk.drops })
 }
 
+/// Those of `roots` that can be made again when all of them are forgotten. What cannot be is found by walking on as if it
+/// had been kept, until a walk meets nothing more.
+pub(crate) fn repeatable(program: &Program, roots: impl Iterator<Item = ValueId>) -> BTreeSet<ValueId> {
+    let mut forgotten: BTreeMap<ValueId, Forget> = roots.map(|root| (root, Forget::Once)).collect();
+    loop {
+        let refused = refused(program, &forgotten);
+        if refused.is_empty() {
+            return forgotten.into_keys().collect();
+        }
+        forgotten.retain(|root, _| !refused.contains(root));
+    }
+}
+
+/// The forgotten storages for want of which a walk cannot go on.
+fn refused(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> BTreeSet<ValueId> {
+    let mut walk = Walk::new(program, forgotten);
+    let mut refused = BTreeSet::new();
+    for (step, &node) in program.order.iter().enumerate() {
+        for &value in &program.graph.node(node).inputs {
+            while let Err(NotRepeatable { root }) = walk.ensure(value) {
+                // What is no choice of ours was overwritten: then it is the value made of it that must stay.
+                let wanted = program.aliases.root(value);
+                let stays = if forgotten.contains_key(&root) && !refused.contains(&root) { root } else { wanted };
+                let first = forgotten.contains_key(&stays) && refused.insert(stays);
+                walk.keep(if first { stays } else { wanted });
+                walk.present[value.index()] |= !first || stays == wanted;
+            }
+        }
+        walk.run(node);
+        walk.forget(step, node);
+    }
+    refused
+}
+
 struct Walk<'a> {
     program: &'a Program,
+    /// Runs that the order may have.
+    most: usize,
     /// By value: who makes it.
     producer: Vec<Option<NodeId>>,
     /// By root: the values of the storage.
@@ -76,6 +122,8 @@ struct Walk<'a> {
     remade: Vec<ValueId>,
     /// By value: whether its bytes are there.
     present: Vec<bool>,
+    /// By root: the values that were there when it left.
+    gone: Vec<Vec<ValueId>>,
     /// By root: whether the next write begins a new life.
     left: Vec<bool>,
     runs: Vec<u16>,
@@ -98,6 +146,7 @@ impl<'a> Walk<'a> {
         roots.for_each(|(root, _)| each[root.index()] = true);
         Walk {
             program,
+            most: usize::MAX,
             present: producer.iter().map(Option::is_none).collect(),
             producer,
             values,
@@ -105,6 +154,7 @@ impl<'a> Walk<'a> {
             uses,
             each,
             remade: Vec::new(),
+            gone: vec![Vec::new(); n],
             left: vec![false; n],
             runs: vec![0; graph.nodes().len()],
             order: Vec::with_capacity(program.order.len()),
@@ -149,7 +199,7 @@ impl<'a> Walk<'a> {
             let own: Vec<Range<Bytes>> = own.map(|&input| self.span(input)).collect();
             let read = |span: Range<Bytes>| own.iter().any(|own| own.start <= span.start && span.end <= own.end);
             let taken = self.overwritten(node, output).any(|other| !read(self.span(other)));
-            if taken || node.op.has_effect() {
+            if taken || node.op.has_effect() || self.order.len() >= self.most {
                 return Err(self.refuse(output));
             }
         }
@@ -170,6 +220,7 @@ impl<'a> Walk<'a> {
             let root = self.program.aliases.root(output);
             self.present[output.index()] = true;
             if std::mem::replace(&mut self.left[root.index()], false) {
+                self.gone[root.index()].clear();
                 self.drops.insert((root, u), Residency::Drop);
             }
         }
@@ -197,8 +248,17 @@ impl<'a> Walk<'a> {
     fn leave(&mut self, root: usize) {
         self.left[root] = true;
         for &value in &self.values[root] {
-            self.present[value.index()] = false;
+            if std::mem::replace(&mut self.present[value.index()], false) {
+                self.gone[root].push(value);
+            }
         }
+    }
+
+    /// Goes on as if a storage had not left.
+    fn keep(&mut self, root: ValueId) {
+        self.left[root.index()] = false;
+        let back = std::mem::take(&mut self.gone[root.index()]);
+        back.into_iter().for_each(|value| self.present[value.index()] = true);
     }
 
     /// Values that are there and that writing `output` destroys.
