@@ -1,8 +1,10 @@
 //! Offline placement: several orders are tried and the lowest extent wins.
 //!
-//! Orders: by size, by size × time, by time (nested lifetimes stack), and long-lived first. Each item goes to the lowest
-//! address where no item that meets it in time lies. Quadratic in the number of items that meet, so beyond
-//! [`EXHAUSTIVE`] items the online pool in time order, with borrowed bytes above what lasts, stands in.
+//! Orders: by size, by size × time, by time (nested lifetimes stack), long-lived first, and what lives at the fullest steps
+//! first (by size or by time). Each item goes to the lowest address where no item that meets it in time lies. Where all
+//! orders leave more than [`SPARE`] over what is live, the item on top changes places in the best order with one that meets
+//! it, again and again. Quadratic in the number of items that meet, so beyond [`EXHAUSTIVE`] items the online pool in time
+//! order stands in.
 
 use super::{Item, extent, first_fit, time_order};
 use std::cmp::Reverse;
@@ -10,6 +12,12 @@ use vdnn_tensor::Bytes;
 
 /// Items up to which all orders are tried.
 const EXHAUSTIVE: usize = 6_000;
+/// Share of the largest live set that an extent may lie above it before orders are improved.
+const SPARE: f64 = 0.01;
+/// Comparisons of items that improving an order may take.
+const COMPARISONS: usize = 10_000_000;
+/// Changes of an order at most.
+const CHANGES: usize = 400;
 
 /// The lowest extent found, or the first of at most `enough`.
 pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, enough: Bytes) -> Vec<Bytes> {
@@ -18,25 +26,80 @@ pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, enough: Bytes
     if items.len() > EXHAUSTIVE || best.0 <= enough {
         return best.1;
     }
-    let bound = live_peak(items).saturating_add(base).max(enough);
-    let span = |i: usize| u64::from(items[i].end - items[i].start) + 1;
-    let mut by_size: Vec<usize> = (0..items.len()).collect();
-    by_size.sort_by_key(|&i| (Reverse(items[i].bytes), Reverse(span(i)), i));
-    let mut by_area: Vec<usize> = (0..items.len()).collect();
-    by_area.sort_by_key(|&i| (Reverse(u128::from(items[i].bytes) * u128::from(span(i))), i));
-    let mut by_span: Vec<usize> = (0..items.len()).collect();
-    by_span.sort_by_key(|&i| (Reverse(span(i)), Reverse(items[i].bytes), i));
-    for order in [by_size, by_area, by_span, time_order(items)] {
-        if best.0 <= bound {
+    let least = live_peak(items).saturating_add(base);
+    let mut best_order = Vec::new();
+    for order in orders(items) {
+        if best.0 <= least.max(enough) {
             break;
         }
         let offsets = lowest_free(items, &order, base, alignment);
         let candidate = (extent(items, &offsets), offsets);
+        if candidate.0 < best.0 || best_order.is_empty() {
+            best_order = order;
+        }
         if candidate.0 < best.0 {
             best = candidate;
         }
     }
-    best.1
+    let near = enough.max(least + ((least - base) as f64 * SPARE) as Bytes);
+    if best.0 <= near {
+        return best.1;
+    }
+    let changes = (COMPARISONS / (items.len() * items.len())).min(CHANGES);
+    let improved = improve(items, best_order, near, base, alignment, changes);
+    if extent(items, &improved) < best.0 { improved } else { best.1 }
+}
+
+/// The orders that are tried.
+fn orders(items: &[Item]) -> [Vec<usize>; 6] {
+    let span = |i: usize| u64::from(items[i].end - items[i].start) + 1;
+    let bytes = |i: usize| Reverse(items[i].bytes);
+    let breadth = breadths(items);
+    let by_size = sorted(items, |i| (bytes(i), Reverse(span(i))));
+    let by_area = sorted(items, |i| Reverse(u128::from(items[i].bytes) * u128::from(span(i))));
+    let by_span = sorted(items, |i| (Reverse(span(i)), bytes(i)));
+    let by_breadth = sorted(items, |i| (Reverse(breadth[i]), bytes(i), Reverse(span(i))));
+    let by_breadth_and_span = sorted(items, |i| (Reverse(breadth[i]), Reverse(span(i)), bytes(i)));
+    [by_size, by_area, by_span, time_order(items), by_breadth, by_breadth_and_span]
+}
+
+fn sorted<K: Ord>(items: &[Item], key: impl Fn(usize) -> K) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    order.sort_by_key(|&i| (key(i), i));
+    order
+}
+
+/// Changes an order until its extent is at most `near`, or so many changes were tried.
+fn improve(
+    items: &[Item],
+    mut order: Vec<usize>,
+    near: Bytes,
+    base: Bytes,
+    alignment: Bytes,
+    changes: usize,
+) -> Vec<Bytes> {
+    let mut best = lowest_free(items, &order, base, alignment);
+    let mut least = extent(items, &best);
+    let mut turn = 0;
+    for _ in 0..changes {
+        let top = |&at: &usize| items[order[at]].bytes > 0 && best[order[at]] + items[order[at]].bytes == least;
+        let Some(top) = (0..order.len()).find(top).filter(|_| least > near) else { break };
+        let item = &items[order[top]];
+        let meets = |&at: &usize| items[order[at]].start <= item.end && item.start <= items[order[at]].end;
+        let others: Vec<usize> = (0..top).filter(meets).collect();
+        // Those just before it first: they change least.
+        let Some(&other) = others.iter().rev().nth(turn) else { break };
+        order.swap(top, other);
+        let offsets = lowest_free(items, &order, base, alignment);
+        let found = extent(items, &offsets);
+        if found < least {
+            (best, least, turn) = (offsets, found, 0);
+        } else {
+            order.swap(top, other);
+            turn += 1;
+        }
+    }
+    best
 }
 
 /// Places items one by one at the lowest address free during their whole interval.
@@ -67,8 +130,19 @@ fn lowest_free(items: &[Item], order: &[usize], base: Bytes, alignment: Bytes) -
     offsets
 }
 
+/// By item: the most bytes that any step of its time needs.
+fn breadths(items: &[Item]) -> Vec<Bytes> {
+    let live = live(items);
+    items.iter().map(|item| live[item.start as usize..=item.end as usize].iter().copied().max().unwrap_or(0)).collect()
+}
+
 /// The most bytes that any step needs: no placement has a smaller extent.
 fn live_peak(items: &[Item]) -> Bytes {
+    live(items).into_iter().max().unwrap_or(0)
+}
+
+/// Bytes that each step needs.
+fn live(items: &[Item]) -> Vec<Bytes> {
     let steps = items.iter().map(|item| item.end as usize + 2).max().unwrap_or(0);
     let mut change = vec![0i128; steps];
     for item in items {
@@ -76,10 +150,9 @@ fn live_peak(items: &[Item]) -> Bytes {
         change[item.end as usize + 1] -= i128::from(item.bytes);
     }
     let mut live = 0i128;
-    let mut peak = 0;
-    for delta in change {
+    let total = |delta| {
         live += delta;
-        peak = peak.max(live);
-    }
-    peak as Bytes
+        live as Bytes
+    };
+    change.into_iter().map(total).collect()
 }

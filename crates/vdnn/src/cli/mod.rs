@@ -9,6 +9,7 @@ mod costs;
 mod doctor;
 mod eval;
 mod explain;
+mod extents;
 mod lists;
 mod plan;
 mod profile;

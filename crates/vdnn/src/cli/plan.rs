@@ -3,7 +3,7 @@
 use super::Report;
 use super::args::{ModelArgs, OptimizerArgs, PlanArgs, factor};
 use super::costs::Costs;
-use super::{explain, resolve};
+use super::{explain, extents, resolve};
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
@@ -115,6 +115,7 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "budget_bytes": settings.budgets.device,
         "peak_bytes": planned.schedule.peak_bytes(Space::Device),
         "live_peak_bytes": stats.live_peak.bytes,
+        "extent_bytes": extents::by_placement(&planned.schedule),
         "floor_bytes": explained.floor,
         "floor_bound_bytes": explained.floor_bound,
         "host_peak_bytes": planned.schedule.peak_bytes(Space::Host),

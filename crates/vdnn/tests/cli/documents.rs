@@ -42,8 +42,12 @@ fn plan_says_all_it_must() {
         document,
         "model policy machine budget_bytes peak_bytes live_peak_bytes floor_bytes floor_bound_bytes host_peak_bytes \
          disk_peak_bytes offload_bytes prefetch_bytes recompute_ms predicted_ms oracle_ms lower_bound_ms \
-         feature_map_bytes parameter_bytes workspace_peak_bytes n_steps n_commands planning_seconds violations",
+         feature_map_bytes parameter_bytes workspace_peak_bytes n_steps n_commands planning_seconds violations \
+         extent_bytes",
     );
+    let extent = |placement: &str| document["extent_bytes"][placement].as_f64().unwrap();
+    let order = [called.number("live_peak_bytes"), extent("planned"), extent("first_fit"), extent("size_class")];
+    assert!(order.is_sorted(), "{order:?}");
     assert_eq!(called.text("machine"), "titan-x");
     assert_eq!(document["violations"], Value::Array(vec![]));
     assert_eq!(called.number("budget_bytes"), 12.0 * f64::from(1 << 30));
