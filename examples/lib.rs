@@ -65,7 +65,7 @@ impl Case {
         settings.budgets.device = budget;
         // On a described machine "memory-optimal" means no workspace at all, as in the paper.
         settings.options.memory_optimal_workspace = 0;
-        let planned = plan::plan(Arc::clone(&self.program), self.kernels.clone(), &self.homes, &settings)?;
+        let planned = plan::plan(Subject::new(Arc::clone(&self.program), self.kernels.clone()), &self.homes, &settings)?;
         let schedule = &planned.schedule;
         let timeline = simulate(schedule, &planned.kernels, &self.links).expect("a checked schedule runs");
         Ok(Outcome {

@@ -4,7 +4,7 @@ use crate::address::{Addresses, place, place_host};
 use crate::emit::emit;
 use crate::peak::largest_at_peak;
 use crate::stretch::Intervals;
-use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem, Residency};
+use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem, Residency, VariantId};
 use std::collections::BTreeSet;
 use vdnn_schedule::Schedule;
 
@@ -21,12 +21,15 @@ pub fn compile_with_policy(
     Ok((schedule, plan))
 }
 
-/// Compiles a plan: every address, wait and copy becomes explicit.
+/// Compiles a plan: every address, wait and copy becomes explicit. The schedule is one of the program of
+/// [`Problem::of`] the plan.
 ///
 /// # Errors
 /// [`PlanError::IllegalPlan`] for a plan that breaks a rule, [`PlanError::HostBudget`] and [`PlanError::Infeasible`] for one
 /// that breaks a budget.
 pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
+    check_variants(problem, plan)?;
+    let problem = &problem.of(plan);
     check_plan(problem, plan)?;
     let liveness = Liveness::analyse(problem.program, &plan.order);
     check_gaps(problem, plan, &liveness)?;
@@ -64,10 +67,23 @@ fn check_plan(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<(), PlanError>
             return illegal(format!("{} has no algorithm number {choice}", graph.node(node).name));
         }
     }
-    match plan.variants.iter().find(|(_, variant)| variant.0 != 0) {
-        Some((&node, variant)) => illegal(format!("{} has no variant {}", graph.node(node).name, variant.0)),
-        None => Ok(()),
-    }
+    Ok(())
+}
+
+/// The encoded program is planned as a whole or not at all.
+fn check_variants(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<(), PlanError> {
+    let known = problem.variants();
+    let other = |node, variant: &VariantId| *variant != VariantId(0) && known.get(node) != Some(variant);
+    let reason = match plan.variants.iter().find(|&(node, variant)| other(node, variant)) {
+        Some((&node, variant)) => format!("{} has no variant {}", problem.program.graph.node(node).name, variant.0),
+        None if plan.is_encoded() && plan.variants != known => {
+            let missing = known.keys().find(|node| !plan.variants.contains_key(node));
+            let name = missing.map_or("", |&node| &problem.program.graph.node(node).name);
+            format!("expected all gradient rules encoded or none, found {name} plain")
+        }
+        None => return Ok(()),
+    };
+    Err(PlanError::IllegalPlan { reason })
 }
 
 /// What is not kept must be a gap, and the network-wide allocation keeps everything.

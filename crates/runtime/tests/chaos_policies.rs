@@ -62,6 +62,7 @@ impl Training {
             homes: &self.homes,
             budgets: Budgets { device: budget, host: None },
             options,
+            encoded: None,
         }
     }
 

@@ -174,7 +174,7 @@ fn schedules(device: &mut dyn Device, program: &Program) -> Outcome<Vec<Schedule
             choices.truncate(1);
         }
         let (budgets, options) = (Budgets::default(), Options::default());
-        let problem = Problem { program, kernels: &kernels, links, homes: &homes, budgets, options };
+        let problem = Problem { program, kernels: &kernels, links, homes: &homes, budgets, options, encoded: None };
         all.push(compile_with_policy(&problem, policy.as_ref())?.0);
     }
     Ok(all)

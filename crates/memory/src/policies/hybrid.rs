@@ -8,11 +8,14 @@
 //! ```
 //! A seed splits what must leave in two: as much as the links carry beside the kernels (times a share) is offloaded, the rest
 //! made again, cheapest seconds a byte first. Other seeds keep every n-th value and make the rest again, so that
-//! long chains are made in pieces. All counts are fixed by the size of the problem; nothing looks at a clock.
+//! long chains are made in pieces. Of a program and its encoded alternative, the one whose first seeds are estimated
+//! faster is searched; what `none` can keep stays as it is. All counts are fixed by the size of the problem; nothing looks at a clock.
 
 use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll};
 use crate::joint::{Decision, Fate, Joint};
-use crate::{Infeasible, MemoryPlan, Problem};
+use crate::{Infeasible, MemoryPlan, Problem, VariantId};
+use std::collections::BTreeMap;
+use vdnn_graph::NodeId;
 use vdnn_tensor::Bytes;
 
 /// Shares of the room (or of what there is) that stay.
@@ -23,6 +26,8 @@ const CARRIED: [f64; 6] = [0.0, 0.4, 0.7, 1.0, 1.5, f64::INFINITY];
 const STRIDES: [usize; 9] = [1, 2, 3, 4, 6, 8, 12, 20, 32];
 /// Shares of the room that algorithms leave to copies.
 const RESERVES: [f64; 3] = [0.0, 0.12, 0.3];
+/// Estimates that say which of two programs is searched.
+const GLANCES: usize = 32;
 /// What a candidate's fate may be.
 const FATES: [Fate; 5] = [Fate::Keep, Fate::Offload, Fate::Recompute, Fate::OffloadEach, Fate::RecomputeEach];
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
@@ -55,17 +60,54 @@ impl MemoryPolicy for Hybrid {
         if let Ok(plan) = keep.plan(problem) {
             return Ok(plan);
         }
-        let joint = Joint::new(problem, "hybrid");
-        // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
-        let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
-        let mut search = Search::new(&joint);
-        search.offer(&sure);
-        if let Ok(plan) = Checkpoint.plan(problem) {
-            search.offer(&plan);
+        let plain = problem.plain();
+        let joint = Joint::new(&plain, "hybrid");
+        match problem.with_encodings() {
+            Some(encoded) => better(&joint, &Joint::new(&encoded, "hybrid"), problem.variants()),
+            None => joint_plan(&joint),
         }
-        let best = search.run();
-        Ok(best.unwrap_or(sure))
     }
+
+    fn takes_encodings(&self) -> bool {
+        true
+    }
+}
+
+/// The plan for one program.
+fn joint_plan(joint: &Joint<'_>) -> Result<MemoryPlan, Infeasible> {
+    // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
+    let sure = Dynamic.plan(joint.problem).or_else(|refusal| leanest(joint, refusal))?;
+    let mut search = Search::new(joint);
+    search.offer(&sure);
+    if let Ok(plan) = Checkpoint.plan(joint.problem) {
+        search.offer(&plan);
+    }
+    let best = search.run();
+    Ok(best.unwrap_or(sure))
+}
+
+/// The plan for the program that some seeds say is faster, and for the other one where that has none.
+fn better(
+    plain: &Joint<'_>,
+    encoded: &Joint<'_>,
+    variants: BTreeMap<NodeId, VariantId>,
+) -> Result<MemoryPlan, Infeasible> {
+    let with_masks = || joint_plan(encoded).map(|plan| MemoryPlan { variants: variants.clone(), ..plan });
+    let least = |a: Infeasible, b: Infeasible| if b.floor < a.floor { b } else { a };
+    if glance(encoded) <= glance(plain) {
+        with_masks().or_else(|refusal| joint_plan(plain).map_err(|other| least(refusal, other)))
+    } else {
+        joint_plan(plain).or_else(|refusal| with_masks().map_err(|other| least(refusal, other)))
+    }
+}
+
+/// The least estimate of a few seeds of all kinds; infinite where none of them fits.
+fn glance(joint: &Joint<'_>) -> f64 {
+    let Some(room) = joint.room() else { return f64::INFINITY };
+    let seeds = seeds(joint);
+    let every = seeds.len().div_ceil(GLANCES).max(1);
+    let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
+    estimates.fold(f64::INFINITY, f64::min)
 }
 
 /// A decision with a plan, and the seconds of its simulated schedule.

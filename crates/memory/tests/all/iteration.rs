@@ -76,6 +76,7 @@ impl Iteration {
             homes: &self.homes,
             budgets: Budgets { device, host: None },
             options,
+            encoded: None,
         }
     }
 

@@ -55,6 +55,7 @@ impl Subject {
             homes: &self.homes,
             budgets: Budgets { device, host: Some(self.machine.host_bytes) },
             options: Options { memory_optimal_workspace: 0, ..Options::default() },
+            encoded: None,
         }
     }
 

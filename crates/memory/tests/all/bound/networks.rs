@@ -13,8 +13,15 @@ use vdnn_sim::{Links, Machine, simulate};
 
 fn policies_hold(names: &[&str], program: &Program, kernels: &KernelTable, links: Links, options: Options) {
     let homes = HomeLayout::for_graphs(&[&program.graph], options.alignment);
-    let problem =
-        |device| Problem { program, kernels, links, homes: &homes, budgets: Budgets { device, host: None }, options };
+    let problem = |device| Problem {
+        program,
+        kernels,
+        links,
+        homes: &homes,
+        budgets: Budgets { device, host: None },
+        options,
+        encoded: None,
+    };
     for name in names {
         let policy = policies::find(name).unwrap();
         let floor = policy.plan(&problem(Some(0))).unwrap_err().floor;
@@ -78,7 +85,8 @@ fn ten_thousand_layers_in_a_second() {
         let links = Links { d2h: 1e6, h2d: 1e6, duplex_each: 1e6, latency: 0.0 };
         let budgets = Budgets { device: Some(homes.extent() + bytes / 20), host: None };
         let options = Options { min_offload: 0, alignment: 64, ..Options::default() };
-        let problem = Problem { program: &program, kernels: &kernels, links, homes: &homes, budgets, options };
+        let problem =
+            Problem { program: &program, kernels: &kernels, links, homes: &homes, budgets, options, encoded: None };
         let timed = |_| {
             let started = Instant::now();
             let bound = step_time_bound(&problem);
