@@ -148,9 +148,9 @@ impl<'a> Walk<'a> {
             let own = node.inputs.iter().filter(|&&input| self.program.aliases.root(input) == root);
             let own: Vec<Range<Bytes>> = own.map(|&input| self.span(input)).collect();
             let read = |span: Range<Bytes>| own.iter().any(|own| own.start <= span.start && span.end <= own.end);
-            // What the node makes itself it makes as it was.
-            let mut taken = self.overwritten(node, output).filter(|other| !node.outputs.contains(other));
-            let taken = taken.any(|other| !read(self.span(other)));
+            // What is there is made as it was: what lies with it holds the same bytes.
+            let there = self.present[output.index()];
+            let taken = !there && self.overwritten(node, output).any(|other| !read(self.span(other)));
             if taken || node.op.has_effect() {
                 return Err(self.refuse(output));
             }
@@ -169,10 +169,12 @@ impl<'a> Walk<'a> {
         for &output in &node.outputs {
             let root = self.program.aliases.root(output);
             // A mask that another output's making brings along need not have waited for it.
-            let brought = u.run > 0 && self.present[output.index()] && self.values[root.index()] == [output];
-            let gone: Vec<ValueId> = self.overwritten(node, output).collect();
-            gone.into_iter().for_each(|other| self.present[other.index()] = false);
-            self.present[output.index()] = true;
+            let there = std::mem::replace(&mut self.present[output.index()], true);
+            let brought = there && self.values[root.index()] == [output];
+            if !there {
+                let gone: Vec<ValueId> = self.overwritten(node, output).filter(|&other| other != output).collect();
+                gone.into_iter().for_each(|other| self.present[other.index()] = false);
+            }
             if std::mem::replace(&mut self.left[root.index()], false) || brought {
                 self.drops.insert((root, u), Residency::Drop);
             }

@@ -59,10 +59,10 @@ impl Subject {
         Subject { plain: Priced { program, kernels }, encoded: None }
     }
 
-    /// Prices a program, and with `encodings` its encoded alternative, if it has one.
+    /// Prices a program, and with `encodings` its encoded alternative, if it has one and that can be priced.
     ///
     /// # Errors
-    /// What `price` says, and [`TrainError::Graph`] when a mask's name is taken.
+    /// What `price` says of the program, and [`TrainError::Graph`] when a mask's name is taken.
     pub fn priced<E: From<TrainError>>(
         program: Arc<Program>,
         encodings: bool,
@@ -70,7 +70,8 @@ impl Subject {
     ) -> Result<Self, E> {
         let mut subject = Subject::new(Arc::clone(&program), price(&program)?);
         if encodings && let Some(encoded) = vdnn_autograd::encode(&program).map_err(TrainError::from)? {
-            subject.encoded = Some(Priced { kernels: price(&encoded)?, program: Arc::new(encoded) });
+            let program = Arc::new(encoded);
+            subject.encoded = price(&program).ok().map(|kernels| Priced { program, kernels });
         }
         Ok(subject)
     }

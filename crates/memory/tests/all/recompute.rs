@@ -380,3 +380,39 @@ fn random_storages_of_random_networks() {
     println!("{made_again} networks with later runs, {refused} refused");
     assert!(made_again > 100 && refused == 0, "{made_again} with later runs, {refused} refused");
 }
+
+/// What comes along when something else is made again need not have waited for it: masks and indices leave as well.
+#[test]
+fn a_mask_is_made_again_with_its_map() {
+    let mut net = net(2, Mode::Train, [2, 6, 6]);
+    let mut x = net.image();
+    for i in 1..3 {
+        x = conv(net.channels(x), 3).push(&mut net, &format!("conv{i}"), x).unwrap();
+        x = Relu.push(&mut net, &format!("relu{i}"), x).unwrap();
+        x = MaxPool2d::new(2, 1).push(&mut net, &format!("pool{i}"), x).unwrap();
+    }
+    classify(&mut net, x);
+    let encoded = train(net).encoded().unwrap();
+    let program = &encoded.program;
+    check(
+        &encoded,
+        &forgotten(program, &["pool1"]),
+        &expect![[r#"
+        conv1' relu1' pool1' | conv2.weight_grad
+        drop conv1 until conv1', pool1 until pool1', relu1.mask until relu1', pool1.indices until pool1'"#]],
+    );
+    check(
+        &encoded,
+        &forgotten(program, &["relu1.mask", "pool1.indices"]),
+        &expect![[r#"
+        conv1' relu1' pool1' | pool1.data_grad
+        drop conv1 until conv1', pool1 until pool1', relu1.mask until relu1', pool1.indices until pool1'"#]],
+    );
+    check(
+        &encoded,
+        &forgotten(program, &["pool1", "relu1.mask", "pool1.indices", "relu2.mask", "pool2.indices"]),
+        &expect![[r#"
+            conv1' relu1' pool1' conv2' relu2' pool2' | pool2.data_grad
+            drop conv1 until conv1', pool1 until pool1', conv2 until conv2', relu1.mask until relu1', pool1.indices until pool1', relu2.mask until relu2', pool2.indices until pool2'"#]],
+    );
+}

@@ -50,6 +50,8 @@ pub struct Outcome {
     pub schedule: Schedule,
     pub planned: u64,
     pub measured: u64,
+    /// Gradient rules that read a mask or indices.
+    pub encoded: usize,
 }
 
 impl Outcome {
@@ -135,5 +137,6 @@ pub fn run(setup: &Setup<'_>) -> Outcome {
         planned: trainer.peak_bytes(Space::Device),
         measured: trainer.measured_peak().unwrap(),
         schedule: (*trainer.planned().schedule).clone(),
+        encoded: trainer.planned().encoded_nodes(),
     }
 }

@@ -47,6 +47,8 @@ struct Explained {
     predicted_ms: f64,
     oracle_ms: f64,
     bound: StepTimeBound,
+    /// Of the plain program: a figure of the network.
+    feature_map_bytes: u64,
     planning_seconds: f64,
 }
 
@@ -98,6 +100,7 @@ fn explain(subject: Subject, machine: String, settings: &Settings) -> Result<Exp
         floor,
         floor_bound,
         bound,
+        feature_map_bytes: feature_map_bytes(problem.program),
         predicted_ms: timeline.seconds * 1e3,
         oracle_ms: oracle_seconds(problem.program, problem.kernels) * 1e3,
         planning_seconds,
@@ -129,7 +132,7 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "oracle_ms": explained.oracle_ms,
         "lower_bound_ms": explained.bound.seconds * 1e3,
         "lower_bound": lower_bound(explained),
-        "feature_map_bytes": feature_map_bytes(&planned.program),
+        "feature_map_bytes": explained.feature_map_bytes,
         "parameter_bytes": graph.bytes_of(Role::Parameter),
         "workspace_peak_bytes": stats.workspace_peak_bytes,
         "n_steps": planned.program.n_steps(),
