@@ -16,7 +16,7 @@ fn hybrid_takes_masks_where_memory_is_short_unless_told_not_to() {
     }
     assert_eq!(auto.number("oracle_ms"), never.number("oracle_ms"));
     let text = text_in(Path::new("."), &format!("{PLAN} --budget 3GiB"));
-    assert!(text.contains("7 ReLU by masks (46.7 MiB), 5 max pools by indices (93.4 MiB)"), "{text}");
+    assert!(text.contains("7 ReLU by masks (46.8 MiB), 5 max pools by indices (93.4 MiB)"), "{text}");
     fails(2, &format!("{PLAN} --encodings always"), &["--encodings"]);
 }
 
@@ -51,7 +51,7 @@ fn masks_are_explained() {
 
 #[test]
 fn cells_of_a_comparison_say_what_was_encoded() {
-    let compare = "compare --models vgg16 -b 64 --policies hybrid,dyn --budgets 3GiB";
+    let compare = "compare --models vgg16 -b 64 --policies hybrid,dyn --budgets 3500MiB";
     let encoded = |arguments: &str| -> Vec<u64> {
         let called = succeeds(arguments);
         let cells = called.document["cells"].as_array().unwrap();
