@@ -43,7 +43,7 @@ impl Build {
 
     /// Reads both values back and has them compared bit for bit on the GPU.
     pub fn same(&mut self, a: ValueId, b: ValueId) {
-        [a, b].map(|id| self.graph.read_back(id));
+        [a, b].into_iter().for_each(|id| self.graph.read_back(id));
         self.pairs.push((a, b));
     }
 

@@ -13,7 +13,6 @@ mod bias;
 mod concat;
 mod conv2d;
 mod dropout;
-mod encoded;
 mod flatten;
 mod linear;
 mod local_response_norm;

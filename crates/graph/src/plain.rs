@@ -1,6 +1,7 @@
 //! Encoded ops beside the plain ones whose results they give.
 
-use super::{MaxPool2dIndicesGrad, Op};
+use crate::Op;
+use crate::op::MaxPool2dIndicesGrad;
 use vdnn_tensor::TensorType;
 
 impl Op {
