@@ -89,8 +89,9 @@ fn graphs(args: &ProfileArgs) -> Result<Vec<Graph>> {
                 let build = resolve::network(&model, None, None, None, 0)?;
                 let net = program::network(&build, batch_size, Mode::Train)?;
                 let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
-                graphs.extend(vdnn_autograd::encode(&program)?.map(|encoded| encoded.graph));
+                let encoded = vdnn_autograd::encode(&program)?;
                 graphs.push(program.graph);
+                graphs.extend(encoded.map(|encoded| encoded.graph));
             }
         }
     }
