@@ -51,6 +51,7 @@ pub struct NotRepeatable {
 pub fn recompute(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Result<Recomputation, NotRepeatable> {
     let mut walk = Walk::new(program, forgotten);
     for (step, &node) in program.order.iter().enumerate() {
+        walk.step = step;
         for &value in &program.graph.node(node).inputs {
             walk.ensure(value)?;
         }
@@ -72,6 +73,10 @@ struct Walk<'a> {
     uses: Vec<Vec<usize>>,
     /// By root: whether it is forgotten after each use.
     each: Vec<bool>,
+    /// By value: the last step of the plain order that uses it.
+    last_use: Vec<usize>,
+    /// The step of the plain order that is next.
+    step: usize,
     /// Storages made again for the present step.
     remade: Vec<ValueId>,
     /// By value: whether its bytes are there.
@@ -103,6 +108,8 @@ impl<'a> Walk<'a> {
             values,
             gone_after: departures(program, forgotten, &uses),
             uses,
+            last_use: last_uses(program),
+            step: 0,
             each,
             remade: Vec::new(),
             left: vec![false; n],
@@ -140,7 +147,8 @@ impl<'a> Walk<'a> {
         NotRepeatable { root: self.program.aliases.root(value) }
     }
 
-    /// Runs a node again if that repeats no effect and overwrites nothing that is there but what it reads, by whatever name.
+    /// Runs a node again if that repeats no effect and overwrites nothing that is there and has a use to come but what it
+    /// reads, by whatever name.
     fn repeat(&mut self, id: NodeId) -> Result<(), NotRepeatable> {
         let node = self.program.graph.node(id);
         for &output in &node.outputs {
@@ -150,7 +158,9 @@ impl<'a> Walk<'a> {
             let read = |span: Range<Bytes>| own.iter().any(|own| own.start <= span.start && span.end <= own.end);
             // What is there is made as it was: what lies with it holds the same bytes.
             let there = self.present[output.index()];
-            let taken = !there && self.overwritten(node, output).any(|other| !read(self.span(other)));
+            let needed = |other: &ValueId| self.last_use[other.index()] >= self.step;
+            let mut taken = self.overwritten(node, output).filter(needed);
+            let taken = !there && taken.any(|other| !read(self.span(other)));
             if taken || node.op.has_effect() {
                 return Err(self.refuse(output));
             }
@@ -276,6 +286,16 @@ fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>, uses: &[
         }
     };
     graph.value_ids().map(of_root).collect()
+}
+
+/// By value: the last step of the plain order that reads or writes it.
+fn last_uses(program: &Program) -> Vec<usize> {
+    let mut last = vec![0; program.graph.values().len()];
+    for (step, &id) in program.order.iter().enumerate() {
+        let node = program.graph.node(id);
+        node.inputs.iter().chain(&node.outputs).for_each(|value| last[value.index()] = step);
+    }
+    last
 }
 
 /// By root: the steps of the plain order that use a storage.
