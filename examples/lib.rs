@@ -18,10 +18,9 @@ use vdnn::prelude::*;
 use vdnn::sim::oracle_seconds;
 use vdnn::train::TrainError;
 
-/// A training program and what its kernels cost on a machine.
+/// A training program and its encoded alternative, and what their kernels cost on a machine.
 pub struct Case {
-    program: Arc<Program>,
-    kernels: KernelTable,
+    subject: Subject,
     homes: HomeLayout,
     links: Links,
 }
@@ -51,9 +50,10 @@ impl Case {
         let net = program::network(&network, batch_size, Mode::Train)?;
         let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
         let machine = Machine::named(machine)?;
-        let kernels = machine.kernel_table(&program)?;
+        let price = |program: &Program| Ok::<_, anyhow::Error>(machine.kernel_table(program)?);
         let homes = HomeLayout::for_graphs(&[&program.graph], MemoryOptions::default().alignment);
-        Ok(Case { program: Arc::new(program), kernels, homes, links: machine.links() })
+        let subject = Subject::priced(Arc::new(program), true, price)?;
+        Ok(Case { subject, homes, links: machine.links() })
     }
 
     /// Plans, compiles, checks and simulates one iteration.
@@ -65,7 +65,7 @@ impl Case {
         settings.budgets.device = budget;
         // On a described machine "memory-optimal" means no workspace at all, as in the paper.
         settings.options.memory_optimal_workspace = 0;
-        let planned = plan::plan(Arc::clone(&self.program), self.kernels.clone(), &self.homes, &settings)?;
+        let planned = plan::plan(self.subject.clone(), &self.homes, &settings)?;
         let schedule = &planned.schedule;
         let timeline = simulate(schedule, &planned.kernels, &self.links).expect("a checked schedule runs");
         Ok(Outcome {
@@ -78,7 +78,7 @@ impl Case {
 
     /// Time of an iteration with the fastest kernels and unlimited memory, in seconds.
     pub fn oracle_seconds(&self) -> f64 {
-        oracle_seconds(&self.program, &self.kernels)
+        oracle_seconds(&self.subject.plain.program, &self.subject.plain.kernels)
     }
 
     /// A row of a table: the outcome, or why there is none.

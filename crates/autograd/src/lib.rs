@@ -14,6 +14,7 @@
 //! Left to others: running anything, and any decision about memory. No data and no closures are held here.
 
 mod differentiate;
+mod encode;
 mod error;
 mod options;
 mod rules;
@@ -21,5 +22,6 @@ mod tape;
 mod update;
 
 pub use differentiate::{TrainGraph, differentiate};
+pub use encode::encode;
 pub use error::AutogradError;
 pub use options::{Optimizer, Options, Root, UpdateAt};

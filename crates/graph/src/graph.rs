@@ -1,5 +1,7 @@
 //! Values, nodes, layers and persistents.
 
+mod rewrite;
+
 use crate::{GraphError, Op};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;

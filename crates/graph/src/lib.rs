@@ -7,6 +7,7 @@ mod alias;
 mod error;
 mod graph;
 pub mod op;
+mod plain;
 mod program;
 mod text;
 

@@ -5,7 +5,7 @@ use crate::emit::emit;
 use crate::peak::largest_at_peak;
 use crate::placement::Placed;
 use crate::stretch::Intervals;
-use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem, Residency};
+use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem, Residency, VariantId};
 use std::collections::BTreeSet;
 use vdnn_schedule::Schedule;
 
@@ -22,12 +22,14 @@ pub fn compile_with_policy(
     Ok((schedule, plan))
 }
 
-/// Compiles a plan: every address, wait and copy becomes explicit.
+/// Compiles a plan: every address, wait and copy becomes explicit. The schedule is one of the program of
+/// [`Problem::of`] the plan.
 ///
 /// # Errors
 /// [`PlanError::IllegalPlan`] for a plan that breaks a rule, [`PlanError::HostBudget`] and [`PlanError::Infeasible`] for one
 /// that breaks a budget.
 pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
+    let problem = &problem_of(problem, plan)?;
     let intervals = legal_intervals(problem, plan)?;
     let addresses = place(problem, plan, &intervals);
     check_device_budget(problem, plan, policy, &intervals, &addresses)?;
@@ -48,6 +50,7 @@ pub(crate) fn compile_unplaced(problem: &Problem<'_>, plan: &MemoryPlan, policy:
     if problem.budgets.host.is_some() {
         return compile(problem, plan, policy);
     }
+    let problem = &problem_of(problem, plan)?;
     let intervals = legal_intervals(problem, plan)?;
     let addresses = Addresses {
         stretches: vec![0; intervals.stretches.len()],
@@ -56,6 +59,12 @@ pub(crate) fn compile_unplaced(problem: &Problem<'_>, plan: &MemoryPlan, policy:
     };
     let host = Placed { offsets: vec![0; intervals.copies.len()], extent: 0 };
     Ok(emit(problem, plan, policy, &intervals, &addresses, &host))
+}
+
+/// The problem of the program that a plan is for.
+fn problem_of<'a>(problem: &Problem<'a>, plan: &MemoryPlan) -> Result<Problem<'a>, PlanError> {
+    check_variants(problem, plan)?;
+    Ok(problem.of(plan))
 }
 
 fn legal_intervals(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<Intervals, PlanError> {
@@ -87,10 +96,23 @@ fn check_plan(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<(), PlanError>
             return illegal(format!("{} has no algorithm number {choice}", graph.node(node).name));
         }
     }
-    match plan.variants.iter().find(|(_, variant)| variant.0 != 0) {
-        Some((&node, variant)) => illegal(format!("{} has no variant {}", graph.node(node).name, variant.0)),
-        None => Ok(()),
-    }
+    Ok(())
+}
+
+/// The encoded program is planned as a whole or not at all.
+fn check_variants(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<(), PlanError> {
+    let known = problem.variants();
+    let other = |node, variant: &VariantId| *variant != VariantId(0) && known.get(node) != Some(variant);
+    let reason = match plan.variants.iter().find(|&(node, variant)| other(node, variant)) {
+        Some((&node, variant)) => format!("{} has no variant {}", problem.program.graph.node(node).name, variant.0),
+        None if plan.is_encoded() && plan.variants != known => {
+            let missing = known.keys().find(|node| !plan.variants.contains_key(node));
+            let name = missing.map_or("", |&node| &problem.program.graph.node(node).name);
+            format!("expected all gradient rules encoded or none, found {name} plain")
+        }
+        None => return Ok(()),
+    };
+    Err(PlanError::IllegalPlan { reason })
 }
 
 /// What is not kept must be a gap, and the network-wide allocation keeps everything.

@@ -135,6 +135,11 @@ impl<'a> Joint<'a> {
         }
     }
 
+    /// Seconds of the fastest kernels.
+    pub fn oracle(&self) -> f64 {
+        self.halves.iter().sum()
+    }
+
     /// Bytes that homes leave of the device budget.
     pub fn room(&self) -> Option<Bytes> {
         self.problem.budgets.device?.checked_sub(self.problem.homes.extent())
@@ -158,7 +163,8 @@ impl<'a> Joint<'a> {
         let liveness = Liveness::analyse(program, &plan.order);
         let mut gaps = Vec::new();
         for (root, fate) in own() {
-            let idle = |gap: &Gap| turns <= gap.to.step && gap.to.step.0 > gap.from.step.0 + 1;
+            let made_again = |gap: &Gap| plan.gaps.contains_key(&(root, plan.order[gap.to.step.index()]));
+            let idle = |gap: &Gap| turns <= gap.to.step && gap.to.step.0 > gap.from.step.0 + 1 && !made_again(gap);
             let most = match fate {
                 Fate::Offload => 1,
                 Fate::OffloadEach => usize::MAX,

@@ -46,5 +46,5 @@ pub use liveness::{Access, Gap, Liveness};
 pub use placement::Placement;
 pub use plan::{Allocation, MemoryPlan, Residency, Tier, VariantId};
 pub use policies::MemoryPolicy;
-pub use problem::{Budgets, Options, Prefetch, Problem, Sync};
+pub use problem::{Budgets, Encoded, Options, Prefetch, Problem, Sync};
 pub use recompute::{Forget, NotRepeatable, Recomputation, recompute};

@@ -32,9 +32,14 @@ pub enum Residency {
     Drop,
 }
 
-/// Which read set a gradient rule uses. Variant 0 is the rule as `autograd` pushed it; others come with encodings.
+/// Which read set a gradient rule uses. Variant 0 is the rule as `autograd` pushed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VariantId(pub u16);
+
+impl VariantId {
+    /// A mask in place of ReLU's Y, indices in place of a max pool's X and Y.
+    pub const ENCODED: VariantId = VariantId(1);
+}
 
 /// How long storages hold device bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -52,7 +57,7 @@ pub enum Allocation {
 pub struct MemoryPlan {
     /// Every run of every node, in execution order.
     pub order: Vec<Use>,
-    /// The read set of each gradient rule; absent means variant 0.
+    /// The read set of each gradient rule; absent means variant 0. Those of [`crate::Problem::variants`], all or none.
     pub variants: BTreeMap<NodeId, VariantId>,
     /// Index into the kernel table's choices of each node, the same for all its runs; absent means the fastest.
     pub algos: BTreeMap<NodeId, usize>,
@@ -72,6 +77,11 @@ impl MemoryPlan {
             gaps: BTreeMap::new(),
             allocation: Allocation::Liveness,
         }
+    }
+
+    /// True when the plan is for the problem's encoded program.
+    pub fn is_encoded(&self) -> bool {
+        self.variants.values().any(|&variant| variant != VariantId(0))
     }
 
     /// Index of a node's choice in the kernel table.

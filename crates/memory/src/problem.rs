@@ -1,6 +1,7 @@
 //! What a policy is given: the program, its gaps, what kernels and copies cost, and the budgets.
 
-use crate::{Gap, HomeLayout, Liveness, MemoryPlan, Placement};
+use crate::{Gap, HomeLayout, Liveness, MemoryPlan, Placement, VariantId};
+use std::collections::BTreeMap;
 use vdnn_graph::{LayerId, NodeId, Phase, Program, Step, ValueId};
 use vdnn_schedule::{Choice, KernelTable};
 use vdnn_sim::Links;
@@ -68,6 +69,16 @@ pub struct Budgets {
     pub host: Option<Bytes>,
 }
 
+/// The same iteration with gradient rules that read masks and indices (`vdnn_autograd::encode`): nodes and values have the
+/// ids they have in the plain program, and losses and weights the same bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoded<'a> {
+    /// What runs.
+    pub program: &'a Program,
+    /// What each of its kernels may run as, fastest first.
+    pub kernels: &'a KernelTable,
+}
+
 /// One planning problem.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
@@ -83,9 +94,40 @@ pub struct Problem<'a> {
     pub budgets: Budgets,
     /// Choices of method.
     pub options: Options,
+    /// What a policy may plan instead, as a whole; see [`Problem::of`].
+    pub encoded: Option<Encoded<'a>>,
 }
 
-impl Problem<'_> {
+impl<'a> Problem<'a> {
+    /// The problem a plan is for: with the encoded program if the plan names variants, else with the plain one. A plan's
+    /// steps, storages and algorithms are those of this problem's program.
+    pub fn of(&self, plan: &MemoryPlan) -> Problem<'a> {
+        match self.with_encodings() {
+            Some(encoded) if plan.is_encoded() => encoded,
+            _ => self.plain(),
+        }
+    }
+
+    /// Without the alternative.
+    pub fn plain(&self) -> Problem<'a> {
+        Problem { encoded: None, ..*self }
+    }
+
+    /// The alternative in place of the plain program, if there is one.
+    pub fn with_encodings(&self) -> Option<Problem<'a>> {
+        let Encoded { program, kernels } = self.encoded?;
+        Some(Problem { program, kernels, encoded: None, ..*self })
+    }
+
+    /// What a plan for the alternative says of its gradient nodes: all of them are encoded.
+    pub fn variants(&self) -> BTreeMap<NodeId, VariantId> {
+        let Some(Encoded { program, .. }) = self.encoded else { return BTreeMap::new() };
+        let (plain, encoded) = (self.program.graph.nodes(), program.graph.nodes());
+        let pairs = program.graph.node_ids().zip(plain.iter().zip(encoded));
+        let differ = pairs.filter(|(_, (plain, encoded))| plain.phase != Phase::Forward && plain.op != encoded.op);
+        differ.map(|(id, _)| (id, VariantId::ENCODED)).collect()
+    }
+
     /// Index of the fastest algorithm of every node: always the first of the table.
     pub const PERFORMANCE_OPTIMAL: usize = 0;
 
@@ -137,13 +179,14 @@ impl Problem<'_> {
     }
 
     /// The most any single kernel needs by itself: its operands, its smallest workspace, and the homes. No plan without
-    /// recomputation by pieces can stay below.
+    /// recomputation by pieces can stay below. With an alternative the lesser of both.
     pub fn floor_bound(&self) -> Bytes {
+        let encoded = self.with_encodings().map_or(Bytes::MAX, |encoded| encoded.floor_bound());
         let need = |id: NodeId| {
             let operands: Bytes = self.operands(id).iter().map(|&root| self.program.aliases.storage_bytes(root)).sum();
             operands + self.kernels.of(id).iter().map(|choice| choice.workspace).min().unwrap_or(0)
         };
-        self.homes.extent() + self.program.graph.node_ids().map(need).max().unwrap_or(0)
+        encoded.min(self.homes.extent() + self.program.graph.node_ids().map(need).max().unwrap_or(0))
     }
 
     /// The storages a node's kernel needs on the device, homes not counted, each once.

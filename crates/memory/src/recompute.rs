@@ -61,6 +61,7 @@ pub(crate) fn recompute_within(
 ) -> Result<Recomputation, NotRepeatable> {
     let mut walk = Walk { most, ..Walk::new(program, forgotten) };
     for (step, &node) in program.order.iter().enumerate() {
+        walk.step = step;
         for &value in &program.graph.node(node).inputs {
             walk.ensure(value)?;
         }
@@ -88,6 +89,7 @@ fn refused(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> BTreeSet
     let mut walk = Walk::new(program, forgotten);
     let mut refused = BTreeSet::new();
     for (step, &node) in program.order.iter().enumerate() {
+        walk.step = step;
         for &value in &program.graph.node(node).inputs {
             while let Err(NotRepeatable { root }) = walk.ensure(value) {
                 // What is no choice of ours was overwritten: then it is the value made of it that must stay.
@@ -118,6 +120,10 @@ struct Walk<'a> {
     uses: Vec<Vec<usize>>,
     /// By root: whether it is forgotten after each use.
     each: Vec<bool>,
+    /// By value: the last step of the plain order that uses it.
+    last_use: Vec<usize>,
+    /// The step of the plain order that is next.
+    step: usize,
     /// Storages made again for the present step.
     remade: Vec<ValueId>,
     /// By value: whether its bytes are there.
@@ -152,6 +158,8 @@ impl<'a> Walk<'a> {
             values,
             gone_after: departures(program, forgotten, &uses),
             uses,
+            last_use: last_uses(program),
+            step: 0,
             each,
             remade: Vec::new(),
             gone: vec![Vec::new(); n],
@@ -190,7 +198,8 @@ impl<'a> Walk<'a> {
         NotRepeatable { root: self.program.aliases.root(value) }
     }
 
-    /// Runs a node again if that repeats no effect and overwrites nothing that is there but what it reads, by whatever name.
+    /// Runs a node again if that repeats no effect and overwrites nothing that is there and has a use to come but what it
+    /// reads, by whatever name.
     fn repeat(&mut self, id: NodeId) -> Result<(), NotRepeatable> {
         let node = self.program.graph.node(id);
         for &output in &node.outputs {
@@ -198,7 +207,11 @@ impl<'a> Walk<'a> {
             let own = node.inputs.iter().filter(|&&input| self.program.aliases.root(input) == root);
             let own: Vec<Range<Bytes>> = own.map(|&input| self.span(input)).collect();
             let read = |span: Range<Bytes>| own.iter().any(|own| own.start <= span.start && span.end <= own.end);
-            let taken = self.overwritten(node, output).any(|other| !read(self.span(other)));
+            // What is there is made as it was: what lies with it holds the same bytes.
+            let there = self.present[output.index()];
+            let needed = |other: &ValueId| self.last_use[other.index()] >= self.step;
+            let mut taken = self.overwritten(node, output).filter(needed);
+            let taken = !there && taken.any(|other| !read(self.span(other)));
             if taken || node.op.has_effect() || self.order.len() >= self.most {
                 return Err(self.refuse(output));
             }
@@ -215,11 +228,15 @@ impl<'a> Walk<'a> {
         self.runs[id.index()] += 1;
         self.order.push(u);
         for &output in &node.outputs {
-            let gone: Vec<ValueId> = self.overwritten(node, output).collect();
-            gone.into_iter().for_each(|other| self.present[other.index()] = false);
             let root = self.program.aliases.root(output);
-            self.present[output.index()] = true;
-            if std::mem::replace(&mut self.left[root.index()], false) {
+            // A mask that another output's making brings along need not have waited for it.
+            let there = std::mem::replace(&mut self.present[output.index()], true);
+            let brought = there && self.values[root.index()] == [output];
+            if !there {
+                let gone: Vec<ValueId> = self.overwritten(node, output).filter(|&other| other != output).collect();
+                gone.into_iter().for_each(|other| self.present[other.index()] = false);
+            }
+            if std::mem::replace(&mut self.left[root.index()], false) || brought {
                 self.gone[root.index()].clear();
                 self.drops.insert((root, u), Residency::Drop);
             }
@@ -330,6 +347,16 @@ fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>, uses: &[
         }
     };
     graph.value_ids().map(of_root).collect()
+}
+
+/// By value: the last step of the plain order that reads or writes it.
+fn last_uses(program: &Program) -> Vec<usize> {
+    let mut last = vec![0; program.graph.values().len()];
+    for (step, &id) in program.order.iter().enumerate() {
+        let node = program.graph.node(id);
+        node.inputs.iter().chain(&node.outputs).for_each(|value| last[value.index()] = step);
+    }
+    last
 }
 
 /// By root: the steps of the plain order that use a storage.

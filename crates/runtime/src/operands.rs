@@ -164,6 +164,7 @@ fn input<'b>(reading: &Reading<'b>, dtype: DType) -> Result<Input<'b>, DeviceErr
         DType::F64 => reading.view().map(Input::F64),
         DType::I32 => reading.view().map(Input::I32),
         DType::U64 => reading.view().map(Input::U64),
+        DType::U8 => reading.view().map(Input::U8),
         _ => Err(unsupported(dtype)),
     }
 }
@@ -174,12 +175,13 @@ fn output(writing: Writing<'_>, dtype: DType) -> Result<Output<'_>, DeviceError>
         DType::F64 => writing.view().map(Output::F64),
         DType::I32 => writing.view().map(Output::I32),
         DType::U64 => writing.view().map(Output::U64),
+        DType::U8 => writing.view().map(Output::U8),
         _ => Err(unsupported(dtype)),
     }
 }
 
 fn unsupported(dtype: DType) -> DeviceError {
-    let (device, op) = ("cpu (f32, f64, i32 and u64)".to_string(), "an operand".to_string());
+    let (device, op) = ("cpu (f32, f64, i32, u64 and u8)".to_string(), "an operand".to_string());
     DeviceError::Unsupported { device, op, operands: dtype.to_string() }
 }
 

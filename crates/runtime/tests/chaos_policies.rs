@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vdnn_autograd::{Optimizer, differentiate};
+use vdnn_autograd::{Optimizer, differentiate, encode};
 use vdnn_graph::op::Sgd;
 use vdnn_graph::{InPlace, Program};
-use vdnn_memory::{Budgets, HomeLayout, Options, Prefetch, Problem, Sync, compile_with_policy, policies};
+use vdnn_memory::{Budgets, Encoded, HomeLayout, Options, Prefetch, Problem, Sync, compile_with_policy, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_runtime::{ChaosDevice, CpuDevice, Device, Executor, KernelRequest};
 use vdnn_schedule::{Action, Direction, KernelTable, Schedule, Space};
@@ -15,14 +15,30 @@ use vdnn_tensor::{HostTensor, Philox};
 
 const CLASSES: u64 = 10;
 
+/// With one algorithm a node, bits must not depend on the policy. One of small workspace, so that the peak is feature maps.
+fn kernels(program: &Program) -> KernelTable {
+    let request = KernelRequest { deterministic: true, workspace_limit: None };
+    let mut kernels = CpuDevice::with_threads(1).unwrap().kernel_table(&program.graph, request).unwrap();
+    for choices in &mut kernels.choices {
+        let tiles = choices.iter().position(|choice| choice.algorithm == "tiles").unwrap_or(0);
+        *choices = vec![choices[tiles].clone()];
+    }
+    kernels
+}
+
 /// A training iteration, what it starts from, and one algorithm for each kernel.
 struct Training {
     batch_size: u64,
     program: Arc<Program>,
     initial: BTreeMap<String, HostTensor>,
     kernels: KernelTable,
+    /// The same with masks and indices, for the policy that takes them.
+    encoded: Option<(Arc<Program>, KernelTable)>,
     homes: HomeLayout,
 }
+
+/// A program with a schedule of it.
+type Compiled = (Arc<Program>, Arc<Schedule>);
 
 impl Training {
     fn new(model: &str, batch_size: u64, image_size: u64) -> Self {
@@ -43,15 +59,11 @@ impl Training {
         let graph = differentiate(net.into_graph(), &options).unwrap().graph;
         let homes = HomeLayout::for_graphs(&[&graph], 256);
         let program = Arc::new(Program::linearize(graph, InPlace::Allowed).unwrap());
-        let request = KernelRequest { deterministic: true, workspace_limit: None };
-        let mut kernels = CpuDevice::with_threads(1).unwrap().kernel_table(&program.graph, request).unwrap();
-        // With one algorithm a node, bits must not depend on the policy. One of small workspace, so that the peak is feature
-        // maps.
-        for choices in &mut kernels.choices {
-            let tiles = choices.iter().position(|choice| choice.algorithm == "tiles").unwrap_or(0);
-            *choices = vec![choices[tiles].clone()];
-        }
-        Training { batch_size, program, initial, kernels, homes }
+        let encoded = encode(&program).unwrap().map(|encoded| {
+            let kernels = kernels(&encoded);
+            (Arc::new(encoded), kernels)
+        });
+        Training { batch_size, kernels: kernels(&program), encoded, program, initial, homes }
     }
 
     fn problem(&self, options: Options, budget: Option<u64>) -> Problem<'_> {
@@ -62,6 +74,7 @@ impl Training {
             homes: &self.homes,
             budgets: Budgets { device: budget, host: None },
             options,
+            encoded: self.encoded.as_ref().map(|(program, kernels)| Encoded { program, kernels }),
         }
     }
 
@@ -70,19 +83,21 @@ impl Training {
         policies::find(policy).unwrap().plan(&self.problem(options, Some(0))).unwrap_err().floor
     }
 
-    fn schedule(&self, policy: &str, options: Options, budget: Option<u64>) -> Schedule {
+    fn compiled(&self, policy: &str, options: Options, budget: Option<u64>) -> Compiled {
         let problem = self.problem(options, budget);
         let policy = policies::find(policy).unwrap();
-        let (schedule, _) = compile_with_policy(&problem, policy.as_ref()).unwrap();
-        let violations = vdnn_check::check(&schedule, &self.program);
+        let (schedule, plan) = compile_with_policy(&problem, policy.as_ref()).unwrap();
+        let encoded = self.encoded.as_ref().filter(|_| plan.is_encoded());
+        let program = encoded.map_or(&self.program, |(program, _)| program);
+        let violations = vdnn_check::check(&schedule, program);
         assert!(violations.is_empty(), "{violations:?}");
-        schedule
+        (Arc::clone(program), Arc::new(schedule))
     }
 
     /// Every persistent and metric after two iterations.
-    fn run(&self, device: Box<dyn Device>, schedule: &Arc<Schedule>) -> Result<Vec<(String, Vec<u8>)>, String> {
-        let pair = (Arc::clone(&self.program), Arc::clone(schedule));
-        let (mut executor, ids) = Executor::with_schedules(device, &[pair]).map_err(|error| error.to_string())?;
+    fn run(&self, device: Box<dyn Device>, compiled: &Compiled) -> Result<Vec<(String, Vec<u8>)>, String> {
+        let (mut executor, ids) =
+            Executor::with_schedules(device, std::slice::from_ref(compiled)).map_err(|error| error.to_string())?;
         let graph = &self.program.graph;
         let mut random = Philox::new(5, 5);
         let pixels = 0..executor.home_bytes(ids[0], "image").unwrap() / 4;
@@ -109,12 +124,12 @@ impl Training {
     /// The CPU and some interleavings of every policy, against keeping everything.
     fn check(&self, seeds: std::ops::Range<u64>) {
         let options = Options { min_offload: 0, ..Options::default() };
-        let kept = Arc::new(self.schedule("none", options, None));
+        let kept = self.compiled("none", options, None);
         let expected = self.run(Box::new(CpuDevice::new().unwrap()), &kept).unwrap();
         let (_, loss) = expected.iter().find(|(name, _)| name == "loss").unwrap();
         assert!(f32::from_le_bytes(loss[..4].try_into().unwrap()).is_finite());
         let least = self.floor("all-p", options);
-        let most = kept.peak_bytes(Space::Device);
+        let most = kept.1.peak_bytes(Space::Device);
         assert!(least < most, "offloading saves memory: {least} and {most} bytes");
         let halfway = u64::midpoint(least, most);
         let variants = [
@@ -128,48 +143,45 @@ impl Training {
             ("dyn", options, Some(halfway)),
         ];
         for (policy, options, budget) in variants {
-            let schedule = Arc::new(self.schedule(policy, options, budget));
-            let moved = schedule.transfer_bytes(Direction::Offload);
+            let compiled = self.compiled(policy, options, budget);
+            let moved = compiled.1.transfer_bytes(Direction::Offload);
             assert_eq!(moved == 0, matches!(policy, "none" | "baseline"), "{policy} offloads {moved} bytes");
-            self.same_bits(&format!("{policy} {options:?}"), &schedule, &expected, seeds.clone());
+            self.same_bits(&format!("{policy} {options:?}"), &compiled, &expected, seeds.clone());
         }
     }
 
     /// The policies that make values again, from their floor to their peak.
     fn check_recomputing(&self, seeds: std::ops::Range<u64>) {
         let options = Options { min_offload: 0, ..Options::default() };
-        let kept = Arc::new(self.schedule("none", options, None));
+        let kept = self.compiled("none", options, None);
         let expected = self.run(Box::new(CpuDevice::new().unwrap()), &kept).unwrap();
-        let most = kept.peak_bytes(Space::Device);
+        let most = kept.1.peak_bytes(Space::Device);
         for policy in ["hybrid", "checkpoint"] {
             let floor = self.floor(policy, options);
             assert!(floor < most, "{policy} saves memory: {floor} and {most} bytes");
-            let mut again = 0;
+            let (mut again, mut encoded) = (0, 0);
             for budget in [0, 35, 70, 95].map(|percent| floor + (most - floor) * percent / 100) {
-                let schedule = Arc::new(self.schedule(policy, options, Some(budget)));
+                let compiled = self.compiled(policy, options, Some(budget));
+                let schedule = &compiled.1;
+                encoded += usize::from(!Arc::ptr_eq(&compiled.0, &self.program));
                 assert!(schedule.peak_bytes(Space::Device) <= budget);
                 let later = |action: &Action| matches!(action, Action::Launch { run, .. } if *run > 0);
                 again += schedule.commands.iter().filter(|command| later(&command.action)).count();
                 let moved = schedule.transfer_bytes(Direction::Offload);
                 assert!(moved == 0 || policy == "hybrid", "checkpoint copies {moved} bytes");
-                self.same_bits(&format!("{policy} at {budget}"), &schedule, &expected, seeds.clone());
+                self.same_bits(&format!("{policy} at {budget}"), &compiled, &expected, seeds.clone());
             }
+            assert_eq!(encoded > 0, policy == "hybrid", "{policy}: {encoded} of four schedules with masks");
             // Few of googlenet's values are cheaper to make again than these links are slow.
             assert!(again > 0 || (policy, &*self.program.graph.name) == ("hybrid", "googlenet"), "{policy}");
         }
     }
 
-    fn same_bits(
-        &self,
-        name: &str,
-        schedule: &Arc<Schedule>,
-        expected: &[(String, Vec<u8>)],
-        seeds: std::ops::Range<u64>,
-    ) {
+    fn same_bits(&self, name: &str, compiled: &Compiled, expected: &[(String, Vec<u8>)], seeds: std::ops::Range<u64>) {
         let devices = seeds.map(|seed| Box::new(ChaosDevice::new(seed)) as Box<dyn Device>);
         let cpu: Box<dyn Device> = Box::new(CpuDevice::new().unwrap());
         for (index, device) in std::iter::once(cpu).chain(devices).enumerate() {
-            let found = self.run(device, schedule).unwrap_or_else(|error| panic!("{name}, device {index}: {error}"));
+            let found = self.run(device, compiled).unwrap_or_else(|error| panic!("{name}, device {index}: {error}"));
             for (found, expected) in found.iter().zip(expected) {
                 assert_eq!(found.0, expected.0);
                 assert!(found.1 == expected.1, "{name}, device {index}: {} differs", found.0);
@@ -204,15 +216,16 @@ fn branches_with_concat() {
 #[test]
 fn check_and_chaos_agree_on_every_missing_wait() {
     let training = Training::new("vgg-small", 2, 28);
-    let schedule = training.schedule("all-p", Options { min_offload: 0, ..Options::default() }, None);
-    let expected = training.run(Box::new(ChaosDevice::new(0)), &Arc::new(schedule.clone()));
+    let compiled = training.compiled("all-p", Options { min_offload: 0, ..Options::default() }, None);
+    let expected = training.run(Box::new(ChaosDevice::new(0)), &compiled);
+    let (program, schedule) = (compiled.0, Schedule::clone(&compiled.1));
     let is_wait = |at: &usize| matches!(schedule.commands[*at].action, Action::Wait(_));
     let (mut refused, mut caught) = (0, 0);
     for at in (0..schedule.commands.len()).filter(is_wait) {
         let mut mutant = schedule.clone();
         mutant.commands.remove(at);
         let accepted = vdnn_check::check(&mutant, &training.program).is_empty();
-        let mutant = Arc::new(mutant);
+        let mutant = (Arc::clone(&program), Arc::new(mutant));
         let shows = |seed| training.run(Box::new(ChaosDevice::new(seed)), &mutant) != expected;
         let shown = (0..16).any(shows);
         assert!(!(accepted && shown), "check accepts the schedule without command {at}, chaos does not");

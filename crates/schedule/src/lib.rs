@@ -17,7 +17,7 @@ mod timeline;
 pub use diff::diff;
 pub use error::ScheduleError;
 pub use json::read_schedule;
-pub use profile::{Choice, KernelTable, Profile, ProfileEntry, ProfileError, kernel_key};
+pub use profile::{Choice, KernelTable, Profile, ProfileEntry, ProfileError, kernel_key, kernel_key_of};
 pub use schedule::{
     Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home,
     Region, Schedule, Space, StreamId, StreamRole,

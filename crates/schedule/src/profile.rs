@@ -3,8 +3,8 @@
 use crate::FORMAT;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use vdnn_graph::{Graph, Node, NodeId};
-use vdnn_tensor::Bytes;
+use vdnn_graph::{Graph, Node, NodeId, Op, Precision};
+use vdnn_tensor::{Bytes, TensorType};
 
 /// One way to run a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,10 +131,16 @@ impl Profile {
 
 /// What makes two nodes the same kernel: op with attributes, operand types and precision; never names.
 pub fn kernel_key(graph: &Graph, node: &Node) -> String {
-    let types: Vec<String> = node.inputs.iter().map(|&id| graph.value(id).ty.to_string().replace(", ", ",")).collect();
-    let attributes = serde_json::to_string(&node.op).unwrap_or_default();
-    let precision = if node.op.kind().starts_with("conv2d") || node.op.kind().starts_with("linear") {
-        format!(" {:?}", graph.precision).to_lowercase()
+    let types: Vec<&TensorType> = node.inputs.iter().map(|&id| &graph.value(id).ty).collect();
+    kernel_key_of(&node.op, &types, graph.precision)
+}
+
+/// [`kernel_key`] of a node that need not be in a graph.
+pub fn kernel_key_of(op: &Op, inputs: &[&TensorType], precision: Precision) -> String {
+    let types: Vec<String> = inputs.iter().map(|ty| ty.to_string().replace(", ", ",")).collect();
+    let attributes = serde_json::to_string(op).unwrap_or_default();
+    let precision = if op.kind().starts_with("conv2d") || op.kind().starts_with("linear") {
+        format!(" {precision:?}").to_lowercase()
     } else {
         String::new()
     };

@@ -1,10 +1,14 @@
 //! What a kernel costs by measurement: a recorded profile, with a machine's formulas where it has gaps.
+//!
+//! An encoded kernel that was not measured costs what its plain kernel was measured at, and more in proportion where it
+//! moves more bytes: both are bound by memory. Where it moves fewer it is not taken to be faster until it is measured.
 
 use crate::cost::default_choice;
-use crate::{CostError, Links, Machine, moves_nothing};
+use crate::{CostError, Links, Machine, moves_nothing, traffic_bytes};
 use std::collections::{BTreeMap, HashMap};
 use vdnn_graph::{NodeId, Program};
-use vdnn_schedule::{Choice, FORMAT, KernelTable, Profile, kernel_key};
+use vdnn_schedule::{Choice, FORMAT, KernelTable, Profile, kernel_key, kernel_key_of};
+use vdnn_tensor::TensorType;
 
 /// Prices nodes by a profile. Strict unless given a machine to fall back on.
 #[derive(Clone, Debug)]
@@ -21,7 +25,7 @@ pub struct Estimate {
     pub table: KernelTable,
     /// Kernels priced by the fallback machine: key, and the nodes that run it.
     pub modelled: BTreeMap<String, Vec<NodeId>>,
-    /// Number of nodes priced by measurement. Nodes that move nothing count on neither side.
+    /// Number of nodes priced by measurement, be it of the plain kernel. Nodes that move nothing count on neither side.
     pub measured: usize,
 }
 
@@ -86,10 +90,11 @@ impl ProfileCost {
                 vec![default_choice(0.0)]
             } else {
                 let key = kernel_key(&program.graph, program.graph.node(id));
-                match self.recorded(&key) {
+                let recorded = self.recorded(&key).map(<[Choice]>::to_vec);
+                match recorded.or_else(|| self.as_plain(program, id)) {
                     Some(choices) => {
                         measured += 1;
-                        choices.to_vec()
+                        choices
                     }
                     None => {
                         modelled.entry(key).or_default().push(id);
@@ -107,6 +112,17 @@ impl ProfileCost {
 
     fn recorded(&self, key: &str) -> Option<&[Choice]> {
         self.by_key.get(key).map(|&index| self.profile.kernels[index].choices.as_slice())
+    }
+
+    /// An encoded node's choices by its plain kernel's.
+    fn as_plain(&self, program: &Program, id: NodeId) -> Option<Vec<Choice>> {
+        let (graph, node) = (&program.graph, program.graph.node(id));
+        let types: Vec<&TensorType> = node.inputs.iter().map(|&input| &graph.value(input).ty).collect();
+        let (op, inputs) = node.op.plain(&types)?;
+        let recorded = self.recorded(&kernel_key_of(&op, &inputs.iter().collect::<Vec<_>>(), graph.precision))?;
+        let moved = inputs.iter().chain([&graph.value(node.outputs[0]).ty]).map(|ty| ty.bytes() as f64);
+        let more = (traffic_bytes(program, id) as f64 / moved.sum::<f64>().max(1.0)).max(1.0);
+        Some(recorded.iter().map(|choice| Choice { seconds: choice.seconds * more, ..choice.clone() }).collect())
     }
 
     /// The fallback's choices; none in strict mode, where the caller refuses the whole table.

@@ -22,7 +22,7 @@ pub use checkpoint::{Checkpoint, RunState};
 pub use error::TrainError;
 pub use learning_rate::{Decay, LearningRate};
 pub use mean::WeightedMean;
-pub use plan::{Planned, Settings};
+pub use plan::{Encodings, Planned, Settings, Subject};
 pub use program::{BuildError, Network, Optimization};
 pub use trainer::{Evaluation, EvaluationSum, Feed, LoadedBatch, Recipe, StepResult, Trainer};
 pub use weights::weights_sha256;

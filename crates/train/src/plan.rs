@@ -3,7 +3,9 @@
 use crate::TrainError;
 use std::sync::Arc;
 use vdnn_graph::{NodeId, Program};
-use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy};
+use vdnn_memory::{
+    Budgets, Encoded, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy,
+};
 use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule};
 use vdnn_sim::Links;
 
@@ -19,19 +21,92 @@ pub struct Settings {
     pub links: Links,
     /// Take each node's algorithm from this schedule, by name.
     pub algos_from: Option<Schedule>,
+    /// Whether the policy may have gradient rules read masks and indices.
+    pub encodings: Encodings,
+}
+
+/// Whether gradient rules may read masks and indices in place of feature maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Encodings {
+    /// Where a policy that takes them plans better with them.
+    #[default]
+    Auto,
+    /// Every rule reads what it reads in the plain program.
+    Never,
+}
+
+/// A program and what its kernels may run as.
+#[derive(Clone, Debug)]
+pub struct Priced {
+    /// What runs.
+    pub program: Arc<Program>,
+    /// Its choices.
+    pub kernels: KernelTable,
+}
+
+/// What is planned: a program, and its encoded alternative where a policy may take that.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The program as it was differentiated.
+    pub plain: Priced,
+    /// The same iteration with encoded gradient rules.
+    pub encoded: Option<Priced>,
+}
+
+impl Subject {
+    /// A program without an alternative.
+    pub fn new(program: Arc<Program>, kernels: KernelTable) -> Self {
+        Subject { plain: Priced { program, kernels }, encoded: None }
+    }
+
+    /// Prices a program, and with `encodings` its encoded alternative, if it has one and that can be priced.
+    ///
+    /// # Errors
+    /// What `price` says of the program, and [`TrainError::Graph`] when a mask's name is taken.
+    pub fn priced<E: From<TrainError>>(
+        program: Arc<Program>,
+        encodings: bool,
+        mut price: impl FnMut(&Program) -> Result<KernelTable, E>,
+    ) -> Result<Self, E> {
+        let mut subject = Subject::new(Arc::clone(&program), price(&program)?);
+        if encodings && let Some(encoded) = vdnn_autograd::encode(&program).map_err(TrainError::from)? {
+            let program = Arc::new(encoded);
+            subject.encoded = price(&program).ok().map(|kernels| Priced { program, kernels });
+        }
+        Ok(subject)
+    }
+
+    /// With the algorithms of [`Settings::algos_from`] alone.
+    ///
+    /// # Errors
+    /// [`TrainError::OtherNetwork`] or [`TrainError::UnknownAlgorithm`] when that is of another network or names what is not
+    /// there.
+    pub fn restricted(mut self, settings: &Settings) -> Result<Self, TrainError> {
+        if let Some(schedule) = &settings.algos_from {
+            restrict(&mut self.plain, schedule)?;
+            self.encoded.as_mut().map_or(Ok(()), |encoded| restrict(encoded, schedule))?;
+        }
+        Ok(self)
+    }
 }
 
 impl Settings {
     /// A policy without limits, everything else as usual.
     pub fn new(policy: Box<dyn MemoryPolicy>, links: Links) -> Self {
-        Settings { policy, options: Options::default(), budgets: Budgets::default(), links, algos_from: None }
+        let (options, budgets) = (Options::default(), Budgets::default());
+        Settings { policy, options, budgets, links, algos_from: None, encodings: Encodings::Auto }
+    }
+
+    /// Whether an encoded alternative can make a difference.
+    pub fn take_encodings(&self) -> bool {
+        self.encodings == Encodings::Auto && self.policy.takes_encodings()
     }
 }
 
 /// A program with its plan and schedule.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The program.
+    /// The program that the policy decided for.
     pub program: Arc<Program>,
     /// What the policy decided.
     pub plan: MemoryPlan,
@@ -57,6 +132,11 @@ impl Planned {
         schedule
     }
 
+    /// Number of gradient rules that read a mask or indices.
+    pub fn encoded_nodes(&self) -> usize {
+        self.plan.variants.len()
+    }
+
     /// Time of the runs that make again what had been made, in seconds.
     pub fn recompute_seconds(&self) -> f64 {
         let again = self.plan.order.iter().filter(|u| u.run > 0);
@@ -64,24 +144,17 @@ impl Planned {
     }
 }
 
-/// Plans, compiles and checks one program.
+/// Plans, compiles and checks one program, or its encoded alternative where the policy plans better with that.
 ///
 /// # Errors
 /// [`TrainError::Plan`] when a budget cannot be kept, [`TrainError::Refused`] when the schedule does not pass its check,
-/// [`TrainError::OtherNetwork`] or [`TrainError::UnknownAlgorithm`] when `algos_from` is of another network or names what is
-/// not there.
-pub fn plan(
-    program: Arc<Program>,
-    kernels: KernelTable,
-    homes: &HomeLayout,
-    settings: &Settings,
-) -> Result<Planned, TrainError> {
-    let kernels = match &settings.algos_from {
-        Some(schedule) => restrict(&program, kernels, schedule)?,
-        None => kernels,
-    };
-    let problem = problem(&program, &kernels, homes, settings);
+/// and those of [`Subject::restricted`].
+pub fn plan(subject: Subject, homes: &HomeLayout, settings: &Settings) -> Result<Planned, TrainError> {
+    let subject = subject.restricted(settings)?;
+    let problem = problem(&subject, homes, settings);
     let (schedule, plan) = compile_with_policy(&problem, settings.policy.as_ref())?;
+    let Subject { plain, encoded } = subject;
+    let Priced { program, kernels } = encoded.filter(|_| plan.is_encoded()).unwrap_or(plain);
     let mut violations = vdnn_check::check(&schedule, &program);
     violations.extend(vdnn_check::kernels(&schedule, &kernels));
     if !violations.is_empty() {
@@ -90,27 +163,27 @@ pub fn plan(
     Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program })
 }
 
-/// The planning problem of a program under settings.
-pub fn problem<'a>(
-    program: &'a Program,
-    kernels: &'a KernelTable,
-    homes: &'a HomeLayout,
-    settings: &Settings,
-) -> Problem<'a> {
-    Problem { program, kernels, links: settings.links, homes, budgets: settings.budgets, options: settings.options }
+/// The planning problem of a subject under settings.
+pub fn problem<'a>(subject: &'a Subject, homes: &'a HomeLayout, settings: &Settings) -> Problem<'a> {
+    let Priced { program, kernels } = &subject.plain;
+    let encoded = subject.encoded.as_ref().filter(|_| settings.take_encodings());
+    Problem {
+        program,
+        kernels,
+        links: settings.links,
+        homes,
+        budgets: settings.budgets,
+        options: settings.options,
+        encoded: encoded.map(|Priced { program, kernels }| Encoded { program, kernels }),
+    }
 }
 
 /// The least device budget at which the settings' policy returns a plan, as its refusal states it.
 ///
 /// # Errors
 /// [`PlanError`] for a plan that is refused for other reasons than the budget.
-pub fn floor(
-    program: &Program,
-    kernels: &KernelTable,
-    homes: &HomeLayout,
-    settings: &Settings,
-) -> Result<u64, PlanError> {
-    let mut problem = problem(program, kernels, homes, settings);
+pub fn floor(subject: &Subject, homes: &HomeLayout, settings: &Settings) -> Result<u64, PlanError> {
+    let mut problem = problem(subject, homes, settings);
     problem.budgets.device = Some(0);
     match settings.policy.plan(&problem) {
         Err(refusal) => Ok(refusal.floor),
@@ -119,7 +192,8 @@ pub fn floor(
 }
 
 /// Keeps, of each node's choices, the one that `schedule` uses. Nodes it does not have keep all.
-fn restrict(program: &Program, mut kernels: KernelTable, schedule: &Schedule) -> Result<KernelTable, TrainError> {
+fn restrict(priced: &mut Priced, schedule: &Schedule) -> Result<(), TrainError> {
+    let Priced { program, kernels } = priced;
     if schedule.name != program.graph.name {
         let (expected, found) = (program.graph.name.clone(), schedule.name.clone());
         return Err(TrainError::OtherNetwork { expected, found });
@@ -137,5 +211,5 @@ fn restrict(program: &Program, mut kernels: KernelTable, schedule: &Schedule) ->
         }
         choices.retain(|choice| choice.algorithm == algorithm);
     }
-    Ok(kernels)
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The training loop's inner half: one step, one evaluation, on schedules that share their homes.
 
-use crate::plan::{self, Planned, Settings};
+use crate::plan::{self, Planned, Settings, Subject};
 use crate::program::{self, Network, Optimization};
 use crate::{TrainError, WeightedMean, weights_sha256};
 use std::collections::BTreeMap;
@@ -345,10 +345,14 @@ fn plan_programs(
 ) -> Result<Vec<(u64, Planned)>, TrainError> {
     // All kernels, whatever the budget: a floor must not depend on the budget that was asked for.
     let request = KernelRequest { deterministic: recipe.deterministic, workspace_limit: None };
+    let settings = &recipe.settings;
+    // Without a budget everything is kept, whatever it is.
+    let encodings = settings.take_encodings() && settings.budgets.device.is_some();
     let mut planned = Vec::new();
     for (size, program) in programs {
-        let kernels = device.kernel_table(&program.graph, request)?;
-        planned.push((size, plan::plan(Arc::new(program), kernels, homes, &recipe.settings)?));
+        let price = |program: &Program| device.kernel_table(&program.graph, request).map_err(TrainError::from);
+        let subject = Subject::priced(Arc::new(program), encodings, price)?;
+        planned.push((size, plan::plan(subject, homes, settings)?));
     }
     Ok(planned)
 }

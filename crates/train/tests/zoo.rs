@@ -5,11 +5,11 @@ use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::Program;
 use vdnn_graph::op::Sgd;
 use vdnn_layers::Mode;
-use vdnn_memory::{Budgets, HomeLayout, Options, Prefetch, Sync, policies};
+use vdnn_memory::{HomeLayout, Options, Prefetch, Sync, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_schedule::{Action, Cause, Command, Direction, Space};
 use vdnn_sim::Machine;
-use vdnn_train::{Optimization, Settings, plan, program};
+use vdnn_train::{Optimization, Settings, Subject, plan, program};
 
 fn sgd() -> Optimization {
     let sgd = Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false };
@@ -31,15 +31,9 @@ fn plan_all(model: &str, batch: u64, options: Options) {
     let kernels = machine.kernel_table(&program).unwrap();
     let homes = HomeLayout::for_graphs(&[&program.graph], 256);
     for entry in policies::REGISTRY {
-        let settings = Settings {
-            policy: policies::find(entry.name).unwrap(),
-            options,
-            budgets: Budgets::default(),
-            links: machine.links(),
-            algos_from: None,
-        };
+        let settings = Settings { options, ..Settings::new(policies::find(entry.name).unwrap(), machine.links()) };
         let started = std::time::Instant::now();
-        let planned = plan::plan(Arc::clone(&program), kernels.clone(), &homes, &settings)
+        let planned = plan::plan(Subject::new(Arc::clone(&program), kernels.clone()), &homes, &settings)
             .unwrap_or_else(|error| panic!("{model} {}: {error}", entry.name));
         println!(
             "{model} {} peak {} host {} commands {} in {:?}",
@@ -80,7 +74,7 @@ fn bytes_come_back_in_the_order_of_need() {
     let homes = HomeLayout::for_graphs(&[&program.graph], 256);
     for name in ["conv", "all", "conv-m", "all-m"] {
         let settings = Settings::new(policies::find(name).unwrap(), machine.links());
-        let planned = plan::plan(Arc::clone(&program), kernels.clone(), &homes, &settings).unwrap();
+        let planned = plan::plan(Subject::new(Arc::clone(&program), kernels.clone()), &homes, &settings).unwrap();
         let needs: Vec<u32> = planned.schedule.commands.iter().filter_map(need_of_prefetch).collect();
         assert!(needs.len() > 5 && needs.is_sorted(), "{name}: {needs:?}");
     }

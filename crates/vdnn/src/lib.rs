@@ -11,7 +11,7 @@
 //! let kernels = machine.kernel_table(&program)?;
 //! let homes = HomeLayout::for_graphs(&[&program.graph], 256);
 //! let settings = Settings::new(policies::find("conv").unwrap(), machine.links());
-//! let planned = vdnn::train::plan::plan(program.into(), kernels, &homes, &settings)?;
+//! let planned = vdnn::train::plan::plan(Subject::new(program.into(), kernels), &homes, &settings)?;
 //! assert!(planned.schedule.peak_bytes(Space::Device) < 12 << 30);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -53,7 +53,7 @@ pub mod prelude {
     pub use vdnn_sim::{Links, Machine, simulate};
     pub use vdnn_tensor::{DType, HostTensor, format_bytes, parse_bytes};
     pub use vdnn_train::{
-        BuildError, Checkpoint, Evaluation, EvaluationSum, Feed, LearningRate, Network, Optimization, Recipe, Settings,
-        Trainer, plan, program,
+        BuildError, Checkpoint, Encodings, Evaluation, EvaluationSum, Feed, LearningRate, Network, Optimization,
+        Recipe, Settings, Subject, Trainer, plan, program,
     };
 }

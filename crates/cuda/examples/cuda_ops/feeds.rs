@@ -8,7 +8,7 @@ use vdnn_runtime::Device;
 use vdnn_schedule::Schedule;
 use vdnn_sim::Links;
 use vdnn_tensor::{HostTensor, Philox};
-use vdnn_train::{Feed, Network, Optimization, Recipe, Settings, Trainer};
+use vdnn_train::{Encodings, Feed, Network, Optimization, Recipe, Settings, Trainer};
 
 /// What planning assumes of the link.
 pub const LINKS: Links = Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6 };
@@ -23,6 +23,7 @@ pub struct Run<'a> {
     pub budget: Option<u64>,
     pub optimizer: Optimizer,
     pub algos_from: Option<Schedule>,
+    pub encodings: Encodings,
 }
 
 impl Run<'_> {
@@ -38,6 +39,7 @@ impl Run<'_> {
             budget: None,
             optimizer,
             algos_from: None,
+            encodings: Encodings::Auto,
         }
     }
 
@@ -48,6 +50,7 @@ impl Run<'_> {
             options: self.options,
             budgets: Budgets { device: self.budget, host: None },
             algos_from: self.algos_from.clone(),
+            encodings: self.encodings,
             ..Settings::new(policy, LINKS)
         };
         let optimization = Optimization { optimizer: self.optimizer, update_at: UpdateAt::Layer, decay_vectors: true };

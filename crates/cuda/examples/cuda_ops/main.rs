@@ -5,6 +5,7 @@
 //! words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
 
 mod account;
+mod encoded;
 mod feeds;
 mod memory;
 mod model;

@@ -1,7 +1,7 @@
 //! Every op in several shapes: odd sizes, slices, in place, nothing at all.
 
 use crate::single::{Build, Gpu};
-use crate::{Outcome, Report};
+use crate::{Outcome, Report, encoded};
 use vdnn_graph::op::{
     Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Concat,
     Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, LocalResponseNorm, MaxPool2d, Sgd, SoftmaxCrossEntropy, Split,
@@ -177,6 +177,10 @@ fn pools(cases: &mut Vec<Case>) {
                 b.graph.read_back(y);
                 Ok(())
             });
+            for awkward in [false, true] {
+                let name = format!("max_pool2d with indices {index} {dims:?} awkward {awkward}");
+                case(cases, name, move |b| encoded::max_pool2d(b, dims, window, awkward));
+            }
             if window.dilation == [1; 2] {
                 case(cases, format!("avg_pool2d {index} {dims:?}"), move |b| average(b, window, dims));
             }
@@ -208,6 +212,12 @@ fn average(b: &mut Build, window: Window, dims: [u64; 4]) -> Outcome {
 }
 
 fn elementwise(cases: &mut Vec<Case>) {
+    let shapes: [&[u64]; 6] =
+        [&[2, 3, 5, 7], &[4, 8, 16, 16], &[0, 3, 4, 4], &[1, 1, 1, 1], &[3, 4097], &[8, 64, 112, 112]];
+    for (dims, awkward) in shapes.into_iter().flat_map(|dims| [(dims, false), (dims, true)]) {
+        let name = format!("relu with a mask {dims:?} awkward {awkward}");
+        case(cases, name, move |b| encoded::relu(b, dims, awkward));
+    }
     for dims in [[2, 3, 5, 7], [4, 8, 16, 16], [0, 3, 4, 4], [1, 1, 1, 1]] {
         case(cases, format!("relu and add {dims:?}"), move |b| {
             let (x, dy) = (b.x(&dims), b.x(&dims));

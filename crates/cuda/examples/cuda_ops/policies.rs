@@ -8,7 +8,7 @@ use vdnn_graph::ValueId;
 use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, LayerError, Linear, MaxPool2d, Net, Relu, Sequential};
 use vdnn_memory::{PlanError, Sync};
 use vdnn_schedule::{Direction, Schedule, Space};
-use vdnn_train::{Network, TrainError, Trainer};
+use vdnn_train::{Encodings, Network, TrainError, Trainer};
 
 const IMAGE: [u64; 3] = [3, 64, 64];
 const BATCH: u64 = 64;
@@ -64,6 +64,12 @@ pub fn run(report: &mut Report) -> Outcome {
             report.outcome(&format!("{policy}, {sync:?}"), outcome);
         }
     }
+    for encodings in [Encodings::Auto, Encodings::Never] {
+        let algos_from = Some(schedule.clone());
+        let mut run = Run { policy: "hybrid", encodings, algos_from, ..Run::small(BATCH, IMAGE) };
+        run.budget = Some(floor(&mut run, &network)?);
+        report.outcome(&format!("hybrid at its floor, encodings {encodings:?}"), compare(&run, &network, &want));
+    }
     for policy in ["none-m", "all-m", "conv-m"] {
         let run = Run { policy, ..Run::small(BATCH, IMAGE) };
         report.outcome(policy, close(&run, &network, &want));
@@ -89,16 +95,19 @@ fn compare(run: &Run<'_>, network: &dyn Network, want: &End) -> Outcome<(bool, V
     trainer.set_timing(true);
     run.steps(&mut trainer, 2)?;
     let timeline = trainer.timeline().ok_or("no timeline")?;
+    let encoded = trainer.planned().encoded_nodes();
     let differing = got.numbers.iter().zip(&want.numbers).filter(|(a, b)| a != b).count();
     let facts = json!({
         "losses": got.losses, "differing": differing, "peak_bytes": trainer.peak_bytes(Space::Device),
         "measured_peak": trainer.measured_peak(), "host_bytes": trainer.peak_bytes(Space::Host),
         "offload_bytes": schedule.transfer_bytes(Direction::Offload), "ms": timeline.seconds * 1e3,
         "compute_busy_ms": timeline.compute_busy(&schedule) * 1e3,
-        "hidden_copy_share": timeline.hidden_copy_share(&schedule),
+        "hidden_copy_share": timeline.hidden_copy_share(&schedule), "encoded_nodes": encoded,
     });
     let within = run.budget.is_none_or(|budget| trainer.peak_bytes(Space::Device) <= budget);
-    Ok((got == *want && within, facts))
+    // Only `hybrid` takes encodings, and at its floor they pay.
+    let expected = run.policy == "hybrid" && run.encodings == Encodings::Auto;
+    Ok((got == *want && within && (encoded > 0) == expected, facts))
 }
 
 /// With algorithms of its own a policy's numbers are close.

@@ -20,18 +20,31 @@ pub struct Build {
     /// Persistents of all cases live on one device, so no two have the same name.
     case: usize,
     nodes: usize,
+    /// Outputs that must be the same to the last bit on the GPU.
+    pairs: Vec<(ValueId, ValueId)>,
 }
 
 impl Build {
     pub fn new(name: &str, case: usize) -> Self {
         let mut graph = Graph::new(name);
         graph.begin_layer("layer");
-        Build { graph, case, nodes: 0 }
+        Build { graph, case, nodes: 0, pairs: Vec::new() }
     }
 
     /// Normal numbers.
     pub fn x(&mut self, dims: &[u64]) -> ValueId {
         self.input("x", TensorType::new(dims, DType::F32))
+    }
+
+    /// Few different numbers: ties, zeros of both signs, infinities and not-a-numbers.
+    pub fn awkward(&mut self, dims: &[u64]) -> ValueId {
+        self.input("awkward", TensorType::new(dims, DType::F32))
+    }
+
+    /// Reads both values back and has them compared bit for bit on the GPU.
+    pub fn same(&mut self, a: ValueId, b: ValueId) {
+        [a, b].into_iter().for_each(|id| self.graph.read_back(id));
+        self.pairs.push((a, b));
     }
 
     /// Labels below 10.
@@ -107,6 +120,7 @@ fn fill(name: &str, ty: &TensorType) -> Vec<u8> {
     match ty.dtype {
         DType::U64 => 3u64.to_le_bytes().to_vec(),
         DType::I32 => (0..count).flat_map(|_| ((random.uniform() * 10.0) as i32).min(9).to_le_bytes()).collect(),
+        _ if name.starts_with("awkward") => (0..count).flat_map(|_| awkward(&mut random).to_le_bytes()).collect(),
         _ if name.starts_with("rate") => 0.05f32.to_le_bytes().to_vec(),
         _ if name.starts_with("positive") => (0..count).flat_map(|_| (random.uniform() + 0.5).to_le_bytes()).collect(),
         // Nearly normal: no two numbers of a window are the same.
@@ -117,6 +131,11 @@ fn fill(name: &str, ty: &TensorType) -> Vec<u8> {
             })
             .collect(),
     }
+}
+
+fn awkward(random: &mut Philox) -> f32 {
+    let numbers = [0.0, -0.0, 1.0, 1.0, -1.0, 2.5, -3.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40];
+    numbers[(random.uniform() * numbers.len() as f32) as usize % numbers.len()]
 }
 
 /// The GPU with memory for every case.
@@ -132,28 +151,44 @@ impl Gpu {
     }
 
     /// Every algorithm of the GPU against the CPU: the largest error of any output, and whether two runs agree.
+    ///
+    /// Bytes (masks, indices) must be the CPU's, and the values of a pair the same on the GPU. Awkward numbers make no
+    /// relative error.
     pub fn compare(&mut self, build: Build, limit: f64) -> Outcome<(bool, Value)> {
+        let name = |id: ValueId| build.graph.value(id).name.clone();
+        let pairs: Vec<[String; 2]> = build.pairs.iter().map(|&(a, b)| [name(a), name(b)]).collect();
+        let odd = build.graph.values().iter().any(|value| value.name.starts_with("awkward"));
         let program = Arc::new(Program::linearize(build.graph, InPlace::Allowed)?);
         let mut cpu = Executor::new(CpuDevice::new()?);
         let schedule = schedules(cpu.device_mut(), &program)?.remove(0);
         cpu.reserve(schedule.peak_bytes(Space::Device), 0)?;
         let id = cpu.add(Arc::clone(&program), Arc::new(schedule))?;
         let want = run(&mut cpu, id, &program)?;
-        let (mut worst, mut same_bits) = (0f64, true);
+        let outputs = ends(&program.graph).outputs;
+        let place = |name: &String| outputs.iter().position(|(other, _)| other == name).ok_or("no such output");
+        let (mut worst, mut same_bits, mut as_plain, mut as_cpu) = (0f64, true, true, true);
         let schedules = schedules(self.executor.device_mut(), &program)?;
         let algorithms = schedules.len();
         for schedule in schedules {
             let id = self.executor.add(Arc::clone(&program), Arc::new(schedule))?;
             let got = run(&mut self.executor, id, &program)?;
             same_bits &= got == run(&mut self.executor, id, &program)?;
-            for (got, want) in got.iter().zip(&want) {
-                worst = worst.max(relative_error(&floats(got), &floats(want)));
+            for [a, b] in &pairs {
+                as_plain &= got[place(a)?] == got[place(b)?];
+            }
+            for ((got, want), (_, ty)) in got.iter().zip(&want).zip(&outputs) {
+                match ty.dtype {
+                    DType::U8 => as_cpu &= got == want,
+                    _ if odd => {}
+                    _ => worst = worst.max(relative_error(&floats(got), &floats(want))),
+                }
             }
         }
         let facts = json!({
             "relative_error": worst, "limit": limit, "algorithms": algorithms, "same_bits_twice": same_bits,
+            "pairs": pairs.len(), "pairs_same": as_plain, "bytes_as_cpu": as_cpu,
         });
-        Ok((worst <= limit && same_bits, facts))
+        Ok((worst <= limit && same_bits && as_plain && as_cpu, facts))
     }
 }
 
@@ -174,7 +209,7 @@ fn schedules(device: &mut dyn Device, program: &Program) -> Outcome<Vec<Schedule
             choices.truncate(1);
         }
         let (budgets, options) = (Budgets::default(), Options::default());
-        let problem = Problem { program, kernels: &kernels, links, homes: &homes, budgets, options };
+        let problem = Problem { program, kernels: &kernels, links, homes: &homes, budgets, options, encoded: None };
         all.push(compile_with_policy(&problem, policy.as_ref())?.0);
     }
     Ok(all)

@@ -5,6 +5,7 @@
 // only the element's own. Sums run in a fixed order and end in double, so bits never vary between runs.
 // Offsets are 64-bit; positions inside one sample fit 31 bits (the launch side refuses larger samples).
 
+typedef unsigned char u8;
 typedef unsigned int u32;
 typedef int i32;
 typedef unsigned long long u64;

@@ -109,8 +109,12 @@ pub fn prepare(
         Op::BatchNormGrad(op) => batch_norm::prepare_grad(op, inputs, outputs, workspace),
         Op::Relu => relu::prepare(inputs, outputs),
         Op::ReluGrad => relu::prepare_grad(inputs, outputs),
+        Op::ReluMask => relu::prepare_mask(inputs, outputs),
+        Op::ReluMaskGrad => relu::prepare_mask_grad(inputs, outputs),
         Op::MaxPool2d(op) => max_pool2d::prepare(op, inputs, outputs),
         Op::MaxPool2dGrad(op) => max_pool2d::prepare_grad(op, inputs, outputs),
+        Op::MaxPool2dIndices(op) => max_pool2d::prepare_indices(op, inputs, outputs),
+        Op::MaxPool2dIndicesGrad(op) => max_pool2d::prepare_indices_grad(op, inputs, outputs),
         Op::AvgPool2d(op) => avg_pool2d::prepare(op, inputs, outputs),
         Op::AvgPool2dGrad(op) => avg_pool2d::prepare_grad(op, inputs, outputs),
         Op::AdaptiveAvgPool2d(_) => adaptive_avg_pool2d::prepare(inputs, outputs),
@@ -149,7 +153,7 @@ fn guarded<'o, 'a>(given: &'o [Operand<'a>], operands: usize) -> (&'o [Operand<'
 fn check_types(op: &'static str, given: &[Operand<'_>]) -> Result<(), KernelError> {
     for (index, operand) in given.iter().enumerate() {
         let name = || format!("operand {index}");
-        let known = matches!(operand.ty.dtype, DType::F32 | DType::I32 | DType::U64);
+        let known = matches!(operand.ty.dtype, DType::F32 | DType::I32 | DType::U64 | DType::U8);
         if !known || operand.ty.layout != Layout::default() {
             return Err(KernelError::Type { op, operand: name(), found: Box::new(operand.ty.clone()) });
         }

@@ -1,7 +1,7 @@
 //! Plans without a GPU: workspace, launches, refusals, and that sources define what plans call.
 
 use super::*;
-use vdnn_graph::op::{BatchNorm, LocalResponseNorm, MaxPool2d, Sgd, SoftmaxCrossEntropy, Window};
+use vdnn_graph::op::{BatchNorm, LocalResponseNorm, MaxPool2d, MaxPool2dIndicesGrad, Sgd, SoftmaxCrossEntropy, Window};
 
 fn f32s(dims: &[u64]) -> TensorType {
     TensorType::new(dims, DType::F32)
@@ -51,11 +51,17 @@ fn arguments_match_the_source() {
     let (logits, labels) = (f32s(&[4, 10]), TensorType::new([4], DType::I32));
     let (counter, sgd) =
         (TensorType::new([1], DType::U64), Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false });
+    let (pool, mask) = (MaxPool2d { window }, TensorType::new([4, 256], DType::U8));
+    let indices = TensorType::new([4, 8, 8, 8], DType::U8);
     let norm = BatchNorm { eps: 1e-5 };
     let lrn = LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 };
     let loss = SoftmaxCrossEntropy::default();
     let calls: Vec<(Op, Vec<&TensorType>, Vec<&TensorType>)> = vec![
         (Op::Relu, vec![&x], vec![&x]),
+        (Op::ReluMask, vec![&x], vec![&x, &mask]),
+        (Op::ReluMaskGrad, vec![&mask, &x], vec![&x]),
+        (Op::MaxPool2dIndices(pool), vec![&x], vec![&y, &indices]),
+        (Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool, input: [16, 16] }), vec![&indices, &y], vec![&x]),
         (Op::MaxPool2dGrad(MaxPool2d { window }), vec![&x, &y, &y], vec![&x]),
         (Op::BatchNorm(norm), vec![&x, &c, &c, &c, &c], vec![&x]),
         (Op::BatchNormGrad(norm), vec![&x, &x, &c, &c, &c], vec![&x, &c, &c]),
@@ -82,6 +88,8 @@ fn declared(launch: &KernelLaunch) -> usize {
     let list = text[start..].split(')').next().unwrap();
     let (window, backward) = (12, 12 + 12);
     match () {
+        () if list.ends_with("(MASK_FORWARD") || list.ends_with("(MASK_BACKWARD") => 8,
+        () if list.ends_with("(INDICES_FORWARD") || list.ends_with("(INDICES_BACKWARD") => 10 + window,
         () if list.ends_with("(BACKWARD") => backward,
         () if list.ends_with("(FORWARD") => 8 + window,
         () => list.matches(',').count() + 1 + if list.contains("WINDOW_PARAMS") { window - 1 } else { 0 },

@@ -3,7 +3,7 @@
 use crate::tensor::{PLACES, Place, Tensor, assert_close, normal, run};
 use crate::{emulator, tensor};
 use vdnn_cuda::kernels;
-use vdnn_graph::op::{Concat, Op, Split};
+use vdnn_graph::op::{Concat, Op, Split, mask_type};
 
 /// Shapes with whole tiles, tails, and several tiles a row.
 const SHAPES: [[u64; 4]; 4] = [[2, 3, 5, 7], [3, 8, 4, 4], [1, 1, 1, 1], [2, 5, 45, 45]];
@@ -30,6 +30,40 @@ fn relu_and_its_gradient() {
         // In place over dY, as the aliases may put it.
         run(&Op::ReluGrad, &[y.operand(), b.operand()], &[b.operand()]);
         assert_close("relu_grad in place", &b.values(), &expected, 0.0);
+    }
+}
+
+/// A mask gives the bits that Y gives, over its input as well.
+#[test]
+fn relu_with_a_mask() {
+    for (dims, place) in SHAPES.iter().chain(&[[2, 3, 64, 64]]).flat_map(|d| PLACES.map(|p| (d, p))) {
+        let (x, dy) = (tensor::awkward(count(dims), 1), tensor::awkward(count(dims), 2));
+        let (a, y) = (Tensor::new(dims, place, &x), Tensor::filled(dims, place, 7.0));
+        if !run(&Op::Relu, &[a.operand()], &[y.operand()]) {
+            return;
+        }
+        let mask = tensor::Bytes::new(mask_type(&a.ty));
+        let (b, found) = (Tensor::new(dims, Place::Dense, &dy), Tensor::filled(dims, place, 7.0));
+        run(&Op::ReluMask, &[a.operand()], &[found.operand(), mask.operand()]);
+        tensor::assert_bits("Y", &found.values(), &y.values());
+        let bits = mask.values();
+        let row = a.ty.shape.elements_per_sample() as usize;
+        for (i, v) in y.values().iter().enumerate() {
+            let byte = bits[i / row * row.div_ceil(8) + i % row / 8];
+            assert_eq!(byte >> (i % row % 8) & 1 == 1, *v > 0.0 || v.is_nan(), "element {i} of {dims:?} {place:?}");
+        }
+        let last = bits.chunks(row.div_ceil(8)).map(|row| row[row.len() - 1]);
+        assert!(row.is_multiple_of(8) || last.into_iter().all(|byte| byte >> (row % 8) == 0));
+        let again = tensor::Bytes::new(mask_type(&a.ty));
+        run(&Op::ReluMask, &[a.operand()], &[a.operand(), again.operand()]);
+        tensor::assert_bits("Y over X", &a.values(), &y.values());
+        assert_eq!(again.values(), bits);
+        let (dx, plain) = (Tensor::filled(dims, place, 7.0), Tensor::filled(dims, place, 7.0));
+        run(&Op::ReluGrad, &[y.operand(), b.operand()], &[plain.operand()]);
+        run(&Op::ReluMaskGrad, &[mask.operand(), b.operand()], &[dx.operand()]);
+        tensor::assert_bits("dX", &dx.values(), &plain.values());
+        run(&Op::ReluMaskGrad, &[mask.operand(), b.operand()], &[b.operand()]);
+        tensor::assert_bits("dX over dY", &b.values(), &plain.values());
     }
 }
 

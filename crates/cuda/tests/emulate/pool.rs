@@ -1,7 +1,11 @@
 //! Poolings and their gradients, with height and width told apart (cases B03, B06, B09).
 
-use crate::tensor::{PLACES, Place, Tensor, assert_close, normal, run};
-use vdnn_graph::op::{AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, MaxPool2d, Op, Window};
+use crate::tensor::{Bytes, PLACES, Place, Tensor, assert_bits, assert_close, awkward, normal, run};
+use vdnn_graph::op::{
+    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dIndicesGrad, NO_PLACE, Op,
+    Window,
+};
+use vdnn_tensor::{DType, TensorType};
 
 type Taps = Vec<(i64, i64)>;
 
@@ -58,6 +62,33 @@ fn max_pooling_takes_the_first_maximum() {
         assert_close(&format!("{window:?}"), &yt.values(), &y, 0.0);
         run(&Op::MaxPool2dGrad(MaxPool2d { window }), &[&xt, &yt, &dyt].map(Tensor::operand), &[dxt.operand()]);
         assert_close(&format!("{window:?} {place:?} dx"), &dxt.values(), &dx, 1e-6);
+    }
+}
+
+/// Indices give the bits that X and Y give, whatever the numbers.
+#[test]
+fn max_pooling_with_indices() {
+    let far = Window { kernel: [2; 2], stride: [1; 2], padding: [1; 2], dilation: [3, 9], ceil_mode: false };
+    for (window, place) in windows().iter().chain([&far]).flat_map(|w| PLACES.map(|p| (*w, p))) {
+        let [oh, ow] = window.output([9, 8]).unwrap();
+        let (dims, small, pool) = ([2, 3, 9, 8], [2, 3, oh, ow], MaxPool2d { window });
+        let grad = Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool, input: [9, 8] });
+        for x in [awkward(432, 1), tied(432, 2), vec![f32::NEG_INFINITY; 432], vec![f32::NAN; 432]] {
+            let (xt, dyt) = (Tensor::new(&dims, place, &x), Tensor::new(&small, place, &awkward(6 * oh * ow, 3)));
+            let [y, found] = [(); 2].map(|()| Tensor::filled(&small, place, 7.0));
+            let [dx, plain] = [(); 2].map(|()| Tensor::filled(&dims, place, 7.0));
+            if !run(&Op::MaxPool2d(pool), &[xt.operand()], &[y.operand()]) {
+                return;
+            }
+            let indices = Bytes::new(TensorType::new(small, DType::U8));
+            run(&Op::MaxPool2dIndices(pool), &[xt.operand()], &[found.operand(), indices.operand()]);
+            assert_bits(&format!("{window:?} {place:?}"), &found.values(), &y.values());
+            let places = (window.kernel[0] * window.kernel[1]) as u8;
+            assert!(indices.values().iter().all(|&index| index < places || window == far && index == NO_PLACE));
+            run(&Op::MaxPool2dGrad(pool), &[&xt, &y, &dyt].map(Tensor::operand), &[plain.operand()]);
+            run(&grad, &[indices.operand(), dyt.operand()], &[dx.operand()]);
+            assert_bits(&format!("{window:?} {place:?} dx"), &dx.values(), &plain.values());
+        }
     }
 }
 

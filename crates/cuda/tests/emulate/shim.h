@@ -43,6 +43,14 @@ template <class T> static T __shfl_xor_sync(unsigned, T value, int lanes) {
   wait_in(AT_WARP);
   return other;
 }
+static unsigned __ballot_sync(unsigned, bool value) {
+  exchange[current] = value;
+  wait_in(AT_WARP);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; lane++) bits |= (unsigned)(exchange[current / 32 * 32 + lane] != 0) << lane;
+  wait_in(AT_WARP);
+  return bits;
+}
 static unsigned __umulhi(unsigned a, unsigned b) { return ((unsigned long long)a * b) >> 32; }
 static float __int_as_float(int bits) { float f; memcpy(&f, &bits, 4); return f; }
 #define rsqrtf(x) (1.f / sqrtf(x))

@@ -79,6 +79,44 @@ pub fn integers<'a, T>(ty: &'a TensorType, values: &[T]) -> Operand<'a> {
     Operand::contiguous(ty, values.as_ptr() as u64)
 }
 
+/// Bytes that kernels write, between guards.
+pub struct Bytes {
+    pub ty: TensorType,
+    memory: Vec<Cell<u8>>,
+}
+
+impl Bytes {
+    pub fn new(ty: TensorType) -> Self {
+        let memory = vec![Cell::new(0xa5); ty.bytes() as usize + 16];
+        Bytes { ty, memory }
+    }
+
+    /// At an odd address, since nothing asks for more.
+    pub fn operand(&self) -> Operand<'_> {
+        Operand::contiguous(&self.ty, self.memory.as_ptr().wrapping_add(7) as u64)
+    }
+
+    pub fn values(&self) -> Vec<u8> {
+        let all: Vec<u8> = self.memory.iter().map(Cell::get).collect();
+        let (before, rest) = all.split_at(7);
+        let (inside, after) = rest.split_at(self.ty.bytes() as usize);
+        assert!(before.iter().chain(after).all(|&byte| byte == 0xa5), "a kernel wrote outside its bytes");
+        inside.to_vec()
+    }
+}
+
+/// Few distinct numbers, zeros of both signs, infinities and not-a-numbers among them.
+pub fn awkward(count: u64, stream: u64) -> Vec<f32> {
+    let values = [0.0, -0.0, 1.0, 1.0, -1.0, 2.5, -3.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40];
+    let mut philox = Philox::new(43, stream);
+    (0..count).map(|_| values[(philox.uniform() * values.len() as f32) as usize % values.len()]).collect()
+}
+
+pub fn assert_bits(what: &str, found: &[f32], expected: &[f32]) {
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(found), bits(expected), "{what}");
+}
+
 /// Normal numbers, the same in every run.
 pub fn normal(count: u64, stream: u64) -> Vec<f32> {
     let mut philox = Philox::new(42, stream);

@@ -31,7 +31,8 @@ pub use conv2d::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
 pub use dropout::Dropout;
 pub use flatten::Unflatten;
 pub use local_response_norm::LocalResponseNorm;
-pub use max_pool2d::MaxPool2d;
+pub use max_pool2d::{MaxPool2d, MaxPool2dIndicesGrad, NO_PLACE};
+pub use relu::mask_type;
 pub use sgd::Sgd;
 pub use softmax_cross_entropy::SoftmaxCrossEntropy;
 pub use window::{Window, output_size};
@@ -64,10 +65,18 @@ pub enum Op {
     Relu,
     /// (Y, dY) → dX.
     ReluGrad,
+    /// (X) → Y, mask `[N, ⌈elements of a sample / 8⌉]`: one bit an element, set where the gradient goes through.
+    ReluMask,
+    /// (mask, dY) → dX. The bits of [`Op::ReluGrad`].
+    ReluMaskGrad,
     /// (X) → Y.
     MaxPool2d(MaxPool2d),
     /// (X, Y, dY) → dX. The first maximum of a window gets its gradient.
     MaxPool2dGrad(MaxPool2d),
+    /// (X) → Y, indices: each window's first maximum, its place in the window in a byte.
+    MaxPool2dIndices(MaxPool2d),
+    /// (indices, dY) → dX. The bits of [`Op::MaxPool2dGrad`].
+    MaxPool2dIndicesGrad(MaxPool2dIndicesGrad),
     /// (X) → Y.
     AvgPool2d(AvgPool2d),
     /// (dY) → dX.
@@ -128,8 +137,12 @@ impl Op {
             Op::BatchNormGrad(_) => "batch_norm_grad",
             Op::Relu => "relu",
             Op::ReluGrad => "relu_grad",
+            Op::ReluMask => "relu_mask",
+            Op::ReluMaskGrad => "relu_mask_grad",
             Op::MaxPool2d(_) => "max_pool2d",
             Op::MaxPool2dGrad(_) => "max_pool2d_grad",
+            Op::MaxPool2dIndices(_) => "max_pool2d_indices",
+            Op::MaxPool2dIndicesGrad(_) => "max_pool2d_indices_grad",
             Op::AvgPool2d(_) => "avg_pool2d",
             Op::AvgPool2dGrad(_) => "avg_pool2d_grad",
             Op::AdaptiveAvgPool2d(_) => "adaptive_avg_pool2d",
@@ -167,8 +180,12 @@ impl Op {
             Op::BatchNormGrad(op) => op.infer_grad(inputs),
             Op::Relu => relu::infer(inputs),
             Op::ReluGrad => relu::infer_grad(inputs),
+            Op::ReluMask => relu::infer_mask(inputs),
+            Op::ReluMaskGrad => relu::infer_mask_grad(inputs),
             Op::MaxPool2d(op) => op.infer(inputs),
             Op::MaxPool2dGrad(op) => op.infer_grad(inputs),
+            Op::MaxPool2dIndices(op) => op.infer_indices(inputs),
+            Op::MaxPool2dIndicesGrad(op) => op.infer(inputs),
             Op::AvgPool2d(op) => op.infer(inputs),
             Op::AvgPool2dGrad(op) => op.infer(inputs),
             Op::AdaptiveAvgPool2d(op) => op.infer(inputs),
@@ -211,6 +228,8 @@ impl Op {
             Op::BatchNormStats => &["mean", "variance"],
             Op::BatchNormGrad(_) => &["dx", "dgamma", "dbeta"],
             Op::Split(_) => &[],
+            Op::ReluMask => &["", "mask"],
+            Op::MaxPool2dIndices(_) => &["", "indices"],
             _ => &[""],
         }
     }
@@ -246,9 +265,9 @@ impl Op {
     /// Inputs an output may overwrite, as (input, output), best first. Every kernel of the op must accept it.
     pub fn in_place(&self) -> &'static [(usize, usize)] {
         match self {
-            Op::Relu | Op::Dropout(_) | Op::DropoutGrad(_) | Op::BatchNorm(_) => &[(0, 0)],
+            Op::Relu | Op::ReluMask | Op::Dropout(_) | Op::DropoutGrad(_) | Op::BatchNorm(_) => &[(0, 0)],
             Op::Flatten | Op::Unflatten(_) | Op::SoftmaxCrossEntropyGrad(_) => &[(0, 0)],
-            Op::ReluGrad | Op::BatchNormGrad(_) => &[(1, 0)],
+            Op::ReluGrad | Op::ReluMaskGrad | Op::BatchNormGrad(_) => &[(1, 0)],
             Op::Add => &[(0, 0), (1, 0)],
             _ => &[],
         }

@@ -73,10 +73,17 @@ impl StepTimeBound {
 }
 
 /// A time that no plan for `problem` undercuts: no choice of algorithms, offloads, recomputation and addresses within the
-/// device budget, the first run of every kernel in the program's order.
+/// device budget, the first run of every kernel in the program's order. With an encoded alternative the lesser of both
+/// programs' bounds, since a plan is for one of them.
 ///
 /// Time grows about linearly with the steps of the program, since long programs are looked at in fewer of their steps.
 pub fn step_time_bound(problem: &Problem<'_>) -> StepTimeBound {
+    let plain = bound_of(&problem.plain());
+    let encoded = problem.with_encodings().map(|encoded| bound_of(&encoded));
+    encoded.filter(|encoded| encoded.seconds < plain.seconds).unwrap_or(plain)
+}
+
+fn bound_of(problem: &Problem<'_>) -> StepTimeBound {
     let Some(kernels) = Kernels::of(problem) else { return StepTimeBound::of_kernels(f64::INFINITY) };
     if problem.budgets.device.is_none() {
         return StepTimeBound::of_kernels(kernels.total());

@@ -8,11 +8,14 @@
 //! ```
 //! A seed splits what must leave in two: as much as the links carry beside the kernels (times a share) is offloaded, the rest
 //! made again, cheapest seconds a byte first. Other seeds keep every n-th value and make the rest again, so that
-//! long chains are made in pieces. All counts are fixed by the size of the problem; nothing looks at a clock.
+//! long chains are made in pieces. Of a program and its encoded alternative, the one whose first seeds are estimated
+//! faster is searched; what `none` can keep stays as it is. All counts are fixed by the size of the problem; nothing looks at a clock.
 
 use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll};
 use crate::joint::{Decision, Fate, Joint};
-use crate::{Infeasible, MemoryPlan, Problem};
+use crate::{Infeasible, MemoryPlan, Problem, VariantId};
+use std::collections::BTreeMap;
+use vdnn_graph::NodeId;
 use vdnn_tensor::Bytes;
 
 /// Shares of the room (or of what there is) that stay.
@@ -23,6 +26,8 @@ const CARRIED: [f64; 6] = [0.0, 0.4, 0.7, 1.0, 1.5, f64::INFINITY];
 const STRIDES: [usize; 9] = [1, 2, 3, 4, 6, 8, 12, 20, 32];
 /// Shares of the room that algorithms leave to copies.
 const RESERVES: [f64; 3] = [0.0, 0.12, 0.3];
+/// Estimates that say which of two programs is searched.
+const GLANCES: usize = 32;
 /// What a candidate's fate may be.
 const FATES: [Fate; 5] = [Fate::Keep, Fate::Offload, Fate::Recompute, Fate::OffloadEach, Fate::RecomputeEach];
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
@@ -54,22 +59,65 @@ impl MemoryPolicy for Hybrid {
         if problem.budgets.device.is_none() {
             return keep.plan(problem);
         }
-        if let Ok(plan) = keep.plan(problem) {
-            return Ok(plan);
+        let plain = problem.plain();
+        let joint = Joint::new(&plain, "hybrid");
+        let kept = keep.plan(&plain);
+        let Some(encoded) = problem.with_encodings() else { return kept.or_else(|_| joint_plan(&joint)) };
+        let encoded = Joint::new(&encoded, "hybrid");
+        match kept {
+            // What is quicker just below the peak of `none` is quicker above it, too.
+            Ok(plan) if joint.oracle() <= encoded.oracle() => Ok(plan),
+            Ok(plan) => Ok(keep.plan(encoded.problem).map_or(plan, |plan| with(problem.variants(), plan))),
+            Err(_) => better(&joint, &encoded, problem.variants()),
         }
-        let joint = Joint::new(problem, "hybrid");
-        // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
-        let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
-        let mut search = Search::new(&joint);
-        search.offer(&sure);
-        if !search.perfect()
-            && let Ok(plan) = Checkpoint.plan(problem)
-        {
-            search.offer(&plan);
-        }
-        let best = search.run();
-        Ok(best.unwrap_or(sure))
     }
+
+    fn takes_encodings(&self) -> bool {
+        true
+    }
+}
+
+/// The plan for one program.
+fn joint_plan(joint: &Joint<'_>) -> Result<MemoryPlan, Infeasible> {
+    // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
+    let sure = Dynamic.plan(joint.problem).or_else(|refusal| leanest(joint, refusal))?;
+    let mut search = Search::new(joint);
+    search.offer(&sure);
+    if !search.perfect()
+        && let Ok(plan) = Checkpoint.plan(joint.problem)
+    {
+        search.offer(&plan);
+    }
+    let best = search.run();
+    Ok(best.unwrap_or(sure))
+}
+
+/// The plan for the program that some seeds say is faster, and for the other one where that has none.
+fn better(
+    plain: &Joint<'_>,
+    encoded: &Joint<'_>,
+    variants: BTreeMap<NodeId, VariantId>,
+) -> Result<MemoryPlan, Infeasible> {
+    let with_masks = || joint_plan(encoded).map(|plan| with(variants.clone(), plan));
+    let least = |a: Infeasible, b: Infeasible| if b.floor < a.floor { b } else { a };
+    if glance(encoded) <= glance(plain) {
+        with_masks().or_else(|refusal| joint_plan(plain).map_err(|other| least(refusal, other)))
+    } else {
+        joint_plan(plain).or_else(|refusal| with_masks().map_err(|other| least(refusal, other)))
+    }
+}
+
+fn with(variants: BTreeMap<NodeId, VariantId>, plan: MemoryPlan) -> MemoryPlan {
+    MemoryPlan { variants, ..plan }
+}
+
+/// The least estimate of a few seeds of all kinds; infinite where none of them fits.
+fn glance(joint: &Joint<'_>) -> f64 {
+    let Some(room) = joint.room() else { return f64::INFINITY };
+    let seeds = seeds(joint);
+    let every = seeds.len().div_ceil(GLANCES).max(1);
+    let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
+    estimates.fold(f64::INFINITY, f64::min)
 }
 
 /// A decision with a plan, and the seconds of its simulated schedule.
@@ -146,7 +194,7 @@ impl<'a, 'b> Search<'a, 'b> {
             }
             let Some(seconds) = self.estimate(&decision, room) else { continue };
             // What seems perfect may be it: nothing else need be looked at then.
-            if seconds <= self.oracle() * (1.0 + PERFECT) && self.simulations > 0 {
+            if seconds <= self.joint.oracle() * (1.0 + PERFECT) && self.simulations > 0 {
                 self.planned(decision.clone());
             }
             ranked.push((seconds, decision));
@@ -211,11 +259,7 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// Nothing is faster than the fastest kernels.
     fn perfect(&self) -> bool {
-        self.best.as_ref().is_some_and(|(seconds, _)| *seconds <= self.oracle() * (1.0 + PERFECT))
-    }
-
-    fn oracle(&self) -> f64 {
-        self.joint.halves.iter().sum()
+        self.best.as_ref().is_some_and(|(seconds, _)| *seconds <= self.joint.oracle() * (1.0 + PERFECT))
     }
 }
 

@@ -33,6 +33,11 @@ pub trait MemoryPolicy: Send + Sync {
     /// # Errors
     /// [`Infeasible`] with the policy's floor when the device budget is too small for it.
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible>;
+
+    /// Whether it looks at [`Problem::encoded`]; for others that need not be made or priced.
+    fn takes_encodings(&self) -> bool {
+        false
+    }
 }
 
 /// Which algorithms a fixed policy uses.

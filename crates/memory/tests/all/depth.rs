@@ -63,6 +63,7 @@ fn ten_thousand_layers_under_every_policy() {
                 homes: &homes,
                 budgets: Budgets::default(),
                 options,
+                encoded: None,
             };
             let policy = policies::find(name).unwrap();
             let (schedule, plan) = compile_with_policy(&problem, policy.as_ref()).unwrap();

@@ -31,6 +31,7 @@ pub fn on_titan_x(program: &Program, policy: &str, budget: Option<u64>) -> Sched
         homes: &homes,
         budgets: Budgets { device: budget, host: Some(machine.host_bytes) },
         options: Options { min_offload: 0, memory_optimal_workspace: 0, ..Options::default() },
+        encoded: None,
     };
     let policy = policies::find(policy).unwrap();
     let (schedule, _) = compile_with_policy(&problem, policy.as_ref()).unwrap();

@@ -76,6 +76,57 @@ fn every_policy_plans_at_its_floor_and_not_one_byte_below() {
     }
 }
 
+/// With encoded gradient rules `hybrid` needs less, to the byte; other policies plan as if they were not there.
+#[test]
+fn an_encoded_alternative_lowers_the_floor_of_hybrid_alone() {
+    for model in ["vgg-small", "googlenet"] {
+        let (plain, encoded) = (network(model), network(model).encoded().unwrap());
+        let problem = |device| plain.problem_or(Some(&encoded), options(), device);
+        for entry in policies::REGISTRY {
+            let policy = policies::find(entry.name).unwrap();
+            let floor = refusal(&problem(Some(0)), entry.name).floor;
+            let without = refusal(&plain.problem(options(), Some(0)), entry.name).floor;
+            if !policy.takes_encodings() {
+                assert_eq!(floor, without, "{model} {}", entry.name);
+                continue;
+            }
+            // In the other network the largest kernel sets the floor, with masks or without.
+            let lower = model == "vgg-small";
+            assert!(floor + u64::from(lower) <= without, "{model}: {floor} with masks, {without} without");
+            assert_eq!(refusal(&problem(Some(floor - 1)), entry.name).floor, floor);
+            let (schedule, plan) = compile_with_policy(&problem(Some(floor)), policy.as_ref()).unwrap();
+            assert!(schedule.peak_bytes(Space::Device) <= floor && (plan.is_encoded() || !lower), "{model}");
+            let (of, other) = if plan.is_encoded() { (&encoded, &plain) } else { (&plain, &encoded) };
+            assert!(!plan.is_encoded() || plan.variants == problem(None).variants());
+            assert_eq!(vdnn_check::check(&schedule, &of.program), vec![], "{model}");
+            assert!(!vdnn_check::check(&schedule, &other.program).is_empty(), "no schedule of the other program");
+            assert!(problem(None).floor_bound() <= floor);
+            // What fits as it is stays as it is.
+            let (kept, plan) = compile_with_policy(&problem(None), policy.as_ref()).unwrap();
+            assert!(!plan.is_encoded());
+            let top = kept.peak_bytes(Space::Device);
+            assert!(!policy.plan(&problem(Some(top))).unwrap().is_encoded());
+        }
+    }
+}
+
+/// A plan is for one of the two programs: no rule alone is encoded or plain.
+#[test]
+fn a_mixture_of_rules_is_refused() {
+    let (plain, encoded) = (network("vgg-small"), network("vgg-small").encoded().unwrap());
+    let problem = plain.problem_or(Some(&encoded), options(), None);
+    let all = problem.variants();
+    assert!(all.len() > 1);
+    let with = |variants| MemoryPlan { variants, ..MemoryPlan::keep_all(&plain.program) };
+    assert!(compile(&problem, &with(all.clone()), "test").is_ok());
+    let mut some = all.clone();
+    let (node, _) = some.pop_first().unwrap();
+    let name = &plain.program.graph.node(node).name;
+    let error = compile(&problem, &with(some), "test").unwrap_err().to_string();
+    assert!(error.contains(&format!("all gradient rules encoded or none, found {name} plain")), "{error}");
+    refused(&plain, &with(all), "has no variant 1");
+}
+
 #[test]
 fn the_refusal_reads_as_advice() {
     let text = refusal(&network("vgg-small").problem(options(), Some(1000)), "all").to_string();

@@ -3,11 +3,11 @@
 use crate::random::Random;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vdnn_autograd::{Optimizer, Options as Differentiation, UpdateAt, differentiate};
+use vdnn_autograd::{Optimizer, Options as Differentiation, UpdateAt, differentiate, encode};
 use vdnn_graph::op::Sgd;
-use vdnn_graph::{InPlace, Program};
+use vdnn_graph::{InPlace, NodeId, Op, Program};
 use vdnn_layers::Net;
-use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, Options, PlanError, Problem, compile};
+use vdnn_memory::{Budgets, Encoded, HomeLayout, MemoryPlan, Options, PlanError, Problem, compile};
 use vdnn_runtime::{CpuDevice, Device, DeviceError, Executor, KernelRequest, ScheduleId};
 use vdnn_schedule::{KernelTable, Schedule};
 use vdnn_sim::Links;
@@ -67,6 +67,20 @@ impl Iteration {
         Iteration { kernels: kernels(&program), program: Arc::new(program), initial, homes }
     }
 
+    /// The same iteration with encoded gradient rules, where it has any.
+    pub fn encoded(&self) -> Option<Self> {
+        let program = encode(&self.program).unwrap()?;
+        let same = HomeLayout::for_graphs(&[&program.graph], 256);
+        assert_eq!(same, self.homes);
+        Some(Self::of(program, self.initial.clone()))
+    }
+
+    /// The planning problem with an alternative.
+    pub fn problem_or<'a>(&'a self, encoded: Option<&'a Self>, options: Options, device: Option<u64>) -> Problem<'a> {
+        let encoded = encoded.map(|it| Encoded { program: &it.program, kernels: &it.kernels });
+        Problem { encoded, ..self.problem(options, device) }
+    }
+
     /// The planning problem under options and a device budget.
     pub fn problem(&self, options: Options, device: Option<u64>) -> Problem<'_> {
         Problem {
@@ -76,7 +90,13 @@ impl Iteration {
             homes: &self.homes,
             budgets: Budgets { device, host: None },
             options,
+            encoded: None,
         }
+    }
+
+    /// Whether a node makes a mask or indices.
+    pub fn is_encoded(&self, node: NodeId) -> bool {
+        matches!(self.program.graph.node(node).op, Op::ReluMask | Op::MaxPool2dIndices(_))
     }
 
     /// Keeps everything, with the algorithms of another plan.

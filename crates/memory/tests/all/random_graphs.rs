@@ -1,5 +1,5 @@
 //! Random networks under random plans: the check accepts every legal plan's schedule, and any legal interleaving of it
-//! gives the bits of keeping everything, in order, on the CPU.
+//! gives the bits of keeping everything, in order, on the CPU; of the plain program, be the schedule the encoded one's.
 
 use crate::iteration::{Iteration, State, differences, options, sgd};
 use crate::network::random_network;
@@ -32,6 +32,9 @@ struct Seen {
     unused_branch: u64,
     network_wide: u64,
     policies: u64,
+    encoded: u64,
+    encoded_again: u64,
+    encoded_by_hybrid: u64,
 }
 
 #[test]
@@ -48,8 +51,10 @@ fn any_interleaving_of_any_legal_plan_gives_the_same_bits() {
         .collect();
     let seen = halves.into_iter().map(|half| half.join().unwrap()).fold(Seen::default(), Seen::plus);
     println!("{GRAPHS} graphs in {:?}: {seen:?}", started.elapsed());
-    let often = [seen.offload, seen.fork, seen.in_place, seen.effect, seen.concat_region, seen.recomputed];
+    let often =
+        [seen.offload, seen.fork, seen.in_place, seen.effect, seen.concat_region, seen.recomputed, seen.encoded];
     assert!(often.iter().all(|&n| n > GRAPHS / 6), "{seen:?}");
+    assert!(seen.encoded_again.min(seen.encoded_by_hybrid) > 10, "{seen:?}");
     assert!(seen.dropped.min(seen.shared_parameter).min(seen.unused_branch).min(seen.network_wide) > 10, "{seen:?}");
 }
 
@@ -59,29 +64,38 @@ fn one_graph(seed: u64, seen: &mut Seen) {
     let update_at = random.pick(&[UpdateAt::Layer, UpdateAt::End]);
     let iteration = Iteration::training(net, random_optimizer(&mut random), update_at);
     let options = random_options(&mut random);
-    let (schedule, plan) = if random.chance(30) {
+    let encoded = iteration.encoded();
+    let (schedule, plan, by_hand) = if random.chance(30) {
         seen.policies += 1;
-        by_policy(&iteration, options, &mut random)
+        let (schedule, plan) = by_policy(&iteration, encoded.as_ref(), options, &mut random);
+        (schedule, plan, None)
     } else {
-        let mut plan = random_plan(&iteration.problem(options, None), &mut random);
+        let by_hand = encoded.as_ref().filter(|_| random.chance(60));
+        let planned = by_hand.unwrap_or(&iteration);
+        let mut plan = random_plan(&planned.problem(options, None), &mut random);
         if plan.gaps.is_empty() && random.chance(50) {
             plan.allocation = Allocation::NetworkWide;
         }
-        (iteration.checked(options, &plan), plan)
+        (planned.checked(options, &plan), plan, by_hand)
     };
-    assert!(is_faithful(&iteration.program, &plan));
+    let by_policy = encoded.as_ref().filter(|_| plan.is_encoded());
+    let planned = by_hand.or(by_policy).unwrap_or(&iteration);
+    seen.encoded += u64::from(by_hand.is_some());
+    seen.encoded_by_hybrid += u64::from(by_policy.is_some());
+    seen.encoded_again += u64::from(plan.order.iter().any(|u| u.run > 0 && planned.is_encoded(u.node)));
+    assert!(is_faithful(&planned.program, &plan));
     if seed.is_multiple_of(10) {
         assert_eq!(Schedule::parse(&schedule.to_text()).unwrap(), *schedule, "the text form of graph {seed}");
     }
     let reference = iteration.checked(self::options(), &iteration.kept(&plan));
     let expected = iteration.run_on_cpu(&reference, 2);
     let device: Box<dyn Device> = Box::new(ChaosDevice::new(seed));
-    let found: State = iteration
+    let found: State = planned
         .run(device, &schedule, 2)
         .unwrap_or_else(|error| panic!("graph {seed}: {error}\n{plan:?}\n{}", schedule.to_text()));
     let differ = differences(&found, &expected);
     assert!(differ.is_empty(), "graph {seed}: {differ:?} differ\n{plan:?}\n{}", schedule.to_text());
-    seen.count(&iteration.program, &plan, &schedule);
+    seen.count(&planned.program, &plan, &schedule);
 }
 
 fn random_optimizer(random: &mut Random) -> Optimizer {
@@ -104,17 +118,24 @@ fn random_options(random: &mut Random) -> Options {
 }
 
 /// A registered policy, half of the time with a budget between its floor and its peak.
-fn by_policy(iteration: &Iteration, options: Options, random: &mut Random) -> (Arc<Schedule>, MemoryPlan) {
+fn by_policy(
+    iteration: &Iteration,
+    encoded: Option<&Iteration>,
+    options: Options,
+    random: &mut Random,
+) -> (Arc<Schedule>, MemoryPlan) {
     let entry = random.pick(&policies::REGISTRY);
+    let problem = |device| iteration.problem_or(encoded, options, device);
     let policy = policies::find(entry.name).unwrap();
-    let floor = policy.plan(&iteration.problem(options, Some(0))).unwrap_err().floor;
-    let (free, _) = compile_with_policy(&iteration.problem(options, None), policy.as_ref()).unwrap();
+    let floor = policy.plan(&problem(Some(0))).unwrap_err().floor;
+    let (free, _) = compile_with_policy(&problem(None), policy.as_ref()).unwrap();
     let top = free.peak_bytes(Space::Device);
     assert!(floor <= top, "{}: floor {floor}, unlimited {top}", entry.name);
     let budget = random.chance(50).then(|| random.between(floor, top));
-    let problem = iteration.problem(options, budget);
+    let problem = problem(budget);
     let (schedule, plan) = compile_with_policy(&problem, policy.as_ref()).unwrap();
-    let violations = vdnn_check::check(&schedule, &iteration.program);
+    assert!(!plan.is_encoded() || policy.takes_encodings());
+    let violations = vdnn_check::check(&schedule, problem.of(&plan).program);
     assert!(violations.is_empty(), "{} under {budget:?}: {violations:#?}", entry.name);
     (Arc::new(schedule), plan)
 }
@@ -166,6 +187,9 @@ impl Seen {
             unused_branch: self.unused_branch + other.unused_branch,
             network_wide: self.network_wide + other.network_wide,
             policies: self.policies + other.policies,
+            encoded: self.encoded + other.encoded,
+            encoded_again: self.encoded_again + other.encoded_again,
+            encoded_by_hybrid: self.encoded_by_hybrid + other.encoded_by_hybrid,
         }
     }
 }

@@ -72,8 +72,12 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::BatchNormGrad(op) => batch_norm::grad::<T>(op, launch),
         Op::Relu => relu::forward::<T>(launch),
         Op::ReluGrad => relu::grad::<T>(launch),
+        Op::ReluMask => relu::forward_masked::<T>(launch),
+        Op::ReluMaskGrad => relu::grad_masked::<T>(launch),
         Op::MaxPool2d(op) => max_pool2d::forward::<T>(op, launch),
         Op::MaxPool2dGrad(op) => max_pool2d::grad::<T>(op, launch),
+        Op::MaxPool2dIndices(op) => max_pool2d::forward_indexed::<T>(op, launch),
+        Op::MaxPool2dIndicesGrad(op) => max_pool2d::grad_indexed::<T>(&op.pool, launch),
         Op::AvgPool2d(op) => avg_pool2d::forward::<T>(op, launch),
         Op::AvgPool2dGrad(op) => avg_pool2d::grad::<T>(op, launch),
         Op::AdaptiveAvgPool2d(_) => adaptive_avg_pool2d::forward::<T>(launch),
@@ -169,10 +173,34 @@ impl<'a> Launch<'a> {
         Ok(self.input::<T>(index)?.part(0, 1)[0])
     }
 
+    /// A mask or indices.
+    pub(super) fn bytes(&self, index: usize) -> Result<View<'a, u8>, DeviceError> {
+        let Some(Input::U8(view)) = self.inputs.get(index) else {
+            return Err(self.refuse(format!("expected input {index} as bytes")));
+        };
+        self.check_len("input", index, &self.input_types[index], view.len())?;
+        Ok(*view)
+    }
+
+    /// Takes an output of bytes.
+    pub(super) fn byte_output(&mut self, index: usize) -> Result<ViewMut<'a, u8>, DeviceError> {
+        let operand = self.take_output(index)?;
+        let kind = operand.kind();
+        let Output::U8(view) = operand else {
+            return Err(self.refuse(format!("expected output {index} as bytes, found {kind}")));
+        };
+        self.check_len("output", index, &self.output_types[index], view.len())?;
+        Ok(view)
+    }
+
+    fn take_output(&mut self, index: usize) -> Result<Output<'a>, DeviceError> {
+        let slot = self.outputs.get_mut(index).map(|slot| std::mem::replace(slot, Output::InPlace(0)));
+        slot.ok_or_else(|| self.refuse(format!("output {index} is missing")))
+    }
+
     /// Takes an output, which must not be in place.
     pub(super) fn output<T: Real>(&mut self, index: usize) -> Result<ViewMut<'a, T>, DeviceError> {
-        let slot = self.outputs.get_mut(index).map(|slot| std::mem::replace(slot, Output::InPlace(0)));
-        let operand = slot.ok_or_else(|| self.refuse(format!("output {index} is missing")))?;
+        let operand = self.take_output(index)?;
         let kind = operand.kind();
         let view = T::output(operand)
             .ok_or_else(|| self.refuse(format!("expected output {index} as {}, found {kind}", T::DTYPE)))?;

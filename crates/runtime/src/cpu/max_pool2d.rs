@@ -1,6 +1,11 @@
 //! Max pooling: padding counts as −∞, the first maximum of a window gets its gradient, overlapping windows add up.
 //!
-//! A not-a-number is larger than any number, as in PyTorch.
+//! A not-a-number is larger than any number, as in PyTorch. With indices, forward also writes the place of each window's
+//! first maximum, row by row within the window, and the gradient reads that in place of X and Y (`indices`).
+
+mod indices;
+
+pub(super) use indices::{forward_indexed, grad_indexed};
 
 use super::launch::Launch;
 use super::real::{Real, vectorised};

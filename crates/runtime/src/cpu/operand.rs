@@ -21,6 +21,8 @@ pub enum Input<'a> {
     I32(View<'a, i32>),
     /// The iteration counter.
     U64(View<'a, u64>),
+    /// A mask or indices.
+    U8(View<'a, u8>),
     /// The bytes of this input are those of an output (its index). Only for the pairs of `Op::in_place` and
     /// `Op::updates`, for a concat's input that already lies at its place in the output, and for views.
     InPlace(usize),
@@ -36,6 +38,8 @@ pub enum Output<'a> {
     I32(ViewMut<'a, i32>),
     /// Counters (as above).
     U64(ViewMut<'a, u64>),
+    /// A mask or indices.
+    U8(ViewMut<'a, u8>),
     /// This output already lies inside an input (its index): the parts of a split. Nothing is written.
     InPlace(usize),
 }
@@ -48,6 +52,7 @@ impl Input<'_> {
             Input::F64(_) => "f64",
             Input::I32(_) => "i32",
             Input::U64(_) => "u64",
+            Input::U8(_) => "u8",
             Input::InPlace(_) => "in place",
         }
     }
@@ -61,6 +66,7 @@ impl Output<'_> {
             Output::F64(_) => "f64",
             Output::I32(_) => "i32",
             Output::U64(_) => "u64",
+            Output::U8(_) => "u8",
             Output::InPlace(_) => "in place",
         }
     }

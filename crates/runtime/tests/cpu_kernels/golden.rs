@@ -182,7 +182,7 @@ pub fn types<T: Real>(op: &Op, inputs: &[Operand]) -> (Vec<TensorType>, Vec<Tens
 }
 
 /// Elements in memory: rows at a stride.
-struct Stored<T> {
+pub struct Stored<T> {
     data: Vec<T>,
     rows: usize,
     row_len: usize,
@@ -190,7 +190,7 @@ struct Stored<T> {
 }
 
 impl<T: Real> Stored<T> {
-    fn new(shape: &Shape, sliced: bool, elements: impl Fn(usize) -> f64) -> Self {
+    pub fn new(shape: &Shape, sliced: bool, elements: impl Fn(usize) -> f64) -> Self {
         let (count, samples) = (shape.elements() as usize, shape.samples() as usize);
         let rows = if sliced && shape.rank() > 1 && count > 0 { samples } else { 1 };
         let row_len = count / rows;
@@ -202,15 +202,15 @@ impl<T: Real> Stored<T> {
         Stored { data, rows, row_len, stride }
     }
 
-    fn view(&self) -> View<'_, T> {
+    pub fn view(&self) -> View<'_, T> {
         View::from_rows(&self.data, self.rows, self.row_len, self.stride)
     }
 
-    fn view_mut(&mut self) -> ViewMut<'_, T> {
+    pub fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::from_rows(&mut self.data, self.rows, self.row_len, self.stride)
     }
 
-    fn read(&self) -> Vec<f64> {
+    pub fn read(&self) -> Vec<f64> {
         let rows = self.data.chunks(self.stride.max(1));
         for row in rows.clone() {
             assert!(row[self.row_len..].iter().all(|gap| gap.wide() == GAP), "wrote between the rows of a slice");

@@ -2,6 +2,7 @@
 //! on three.
 
 mod cases;
+mod encodings;
 mod golden;
 
 use golden::{Case, Form, Real, cases, run, types};

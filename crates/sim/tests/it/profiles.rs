@@ -105,3 +105,31 @@ fn profiles_of_other_devices_or_with_senseless_contents_are_refused() {
     negative.kernels.push(ProfileEntry { key: "k".to_string(), choices: vec![choice("a", 0, -1.0)] });
     assert!(refused(negative).contains("a of kernel k, found -1"));
 }
+
+/// Forward costs what the plain kernel does and the mask's bytes in proportion; a gradient that reads less costs the same.
+#[test]
+fn encoded_kernels_that_were_not_measured_cost_what_the_plain_ones_do() {
+    let mut graph = Graph::new("net");
+    let x = graph.input("x", TensorType::new([2, 4, 8, 8], DType::F32)).unwrap();
+    let y = graph.push("relu", Op::Relu, &[x]).unwrap()[0];
+    graph.push("relu.grad", Op::ReluGrad, &[y, x]).unwrap();
+    let plain = Program::linearize(graph.clone(), InPlace::PersistentsOnly).unwrap();
+    graph.rewrite(NodeId(0), Op::ReluMask, &[x]).unwrap();
+    let mask = graph.node(NodeId(0)).outputs[1];
+    graph.rewrite(NodeId(1), Op::ReluMaskGrad, &[mask, x]).unwrap();
+    let encoded = Program::linearize(graph, InPlace::PersistentsOnly).unwrap();
+    let cost = ProfileCost::new(profile(&plain, 2)).unwrap();
+    let estimate = cost.kernel_table(&encoded).unwrap();
+    assert_eq!((estimate.measured, estimate.modelled_nodes()), (2, 0));
+    let forward = estimate.table.of(NodeId(0));
+    assert_eq!((&*forward[0].algorithm, forward[0].workspace), ("engine5", 4096));
+    assert!((forward[0].seconds / 1e-3 - (1.0 + 64.0 / 4096.0)).abs() < 1e-12, "{forward:?}");
+    assert_eq!(estimate.table.of(NodeId(1)), cost.kernel_table(&plain).unwrap().table.of(NodeId(1)));
+    let mut measured = profile(&plain, 2);
+    measured.record(kernel_key(&encoded.graph, encoded.graph.node(NodeId(1))), vec![choice("own", 0, 5e-4)]);
+    let estimate = ProfileCost::new(measured).unwrap().kernel_table(&encoded).unwrap();
+    assert_eq!(estimate.table.of(NodeId(1))[0].algorithm, "own");
+    let titan = Machine::named("titan-x").unwrap();
+    let modelled = ProfileCost::new(profile(&plain, 0)).unwrap().with_fallback(titan.clone()).kernel_table(&encoded);
+    assert_eq!(modelled.unwrap().table.of(NodeId(0)), titan.choices(&encoded, NodeId(0)).unwrap());
+}

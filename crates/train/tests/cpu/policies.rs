@@ -5,7 +5,8 @@ use vdnn_autograd::Optimizer;
 use vdnn_datasets::fashion_mnist_sample;
 use vdnn_memory::{Options, Prefetch, Sync};
 use vdnn_schedule::Direction;
-use vdnn_train::{Feed, Optimization, TrainError};
+use vdnn_tensor::DType;
+use vdnn_train::{Encodings, Feed, Optimization, TrainError};
 
 fn check_memory(name: &str, outcome: &Outcome, alignment: u64) {
     let (planned, measured) = (outcome.planned, outcome.measured);
@@ -104,6 +105,37 @@ fn recomputing_bits_at_every_budget() {
             assert_eq!(outcome.bits(), kept.bits(), "{name}");
         }
         assert!(again > 0, "{model} {policy}: nothing was made again");
+    }
+}
+
+/// Masks and indices give the bits of the maps they take the place of: `hybrid` at its floor with and without them, each equal
+/// to `none` with its algorithms, and both to each other with one set of algorithms.
+#[test]
+fn encoded_bits_are_those_of_none() {
+    for (model, dtype) in [("vgg-small", DType::F32), ("vgg-small", DType::F64)] {
+        let setup = |encodings| Setup { model, dtype, encodings, policy: "hybrid", steps: 6, ..Setup::default() };
+        let floor = |encodings| match trainer(&Setup { budget: Some(1), ..setup(encodings) }) {
+            Err(TrainError::Plan(vdnn_memory::PlanError::Infeasible(refusal))) => refusal.floor,
+            other => panic!("a budget of one byte must be refused, got {}", other.map(|_| "a trainer").unwrap_err()),
+        };
+        let floors = [Encodings::Auto, Encodings::Never].map(floor);
+        assert!(floors[0] < floors[1], "{model}: {floors:?}");
+        let with = run(&Setup { budget: Some(floors[0]), ..setup(Encodings::Auto) });
+        assert!(with.encoded > 0 && with.planned <= floors[0], "{model}: {} rules", with.encoded);
+        check_memory(model, &with, 256);
+        let algos_from = || Some(with.schedule.clone());
+        let kept = run(&Setup { policy: "none", algos_from: algos_from(), ..setup(Encodings::Auto) });
+        assert_eq!((kept.encoded, with.bits()), (0, kept.bits()), "{model}");
+        let budget = Some(floors[1].max(kept.planned * 3 / 4));
+        for encodings in [Encodings::Auto, Encodings::Never] {
+            let again = run(&Setup { budget, algos_from: algos_from(), ..setup(encodings) });
+            assert_eq!(again.bits(), with.bits(), "{model} with {encodings:?}");
+            assert!(again.encoded == 0 || encodings == Encodings::Auto);
+        }
+        // The other way: algorithms of a plain schedule for an encoded one.
+        let algos_from = Some(kept.schedule.clone());
+        let back = run(&Setup { budget: Some(floors[0]), algos_from, ..setup(Encodings::Auto) });
+        assert_eq!((back.encoded, back.bits()), (with.encoded, with.bits()), "{model}");
     }
 }
 

@@ -8,7 +8,7 @@ use vdnn_runtime::CpuDevice;
 use vdnn_schedule::{Action, Direction, Schedule, Space};
 use vdnn_sim::Links;
 use vdnn_tensor::DType;
-use vdnn_train::{Feed, Optimization, Recipe, Settings, TrainError, Trainer};
+use vdnn_train::{Encodings, Feed, Optimization, Recipe, Settings, TrainError, Trainer};
 
 pub struct Setup<'a> {
     pub model: &'a str,
@@ -16,6 +16,7 @@ pub struct Setup<'a> {
     pub options: Options,
     pub budget: Option<u64>,
     pub algos_from: Option<Schedule>,
+    pub encodings: Encodings,
     pub threads: usize,
     pub steps: u64,
     /// Small: kernels without workspace are plain loops.
@@ -32,6 +33,7 @@ impl Default for Setup<'_> {
             options: Options { min_offload: 0, memory_optimal_workspace: 0, ..Options::default() },
             budget: None,
             algos_from: None,
+            encodings: Encodings::Auto,
             threads: 2,
             steps: 20,
             batch: 4,
@@ -48,6 +50,8 @@ pub struct Outcome {
     pub schedule: Schedule,
     pub planned: u64,
     pub measured: u64,
+    /// Gradient rules that read a mask or indices.
+    pub encoded: usize,
 }
 
 impl Outcome {
@@ -92,6 +96,7 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
         budgets: Budgets { device: setup.budget, host: None },
         links: Links { d2h: 2e8, h2d: 2e8, duplex_each: 2e8, latency: 0.0 },
         algos_from: setup.algos_from.clone(),
+        encodings: setup.encodings,
     };
     let recipe = Recipe {
         batch_size: setup.batch,
@@ -132,5 +137,6 @@ pub fn run(setup: &Setup<'_>) -> Outcome {
         planned: trainer.peak_bytes(Space::Device),
         measured: trainer.measured_peak().unwrap(),
         schedule: (*trainer.planned().schedule).clone(),
+        encoded: trainer.planned().encoded_nodes(),
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use vdnn::device::DeviceName;
 use vdnn_memory::{Placement, Prefetch, Sync};
 use vdnn_tensor::Bytes;
+use vdnn_train::Encodings;
 
 /// The network.
 #[derive(Args, Clone)]
@@ -152,6 +153,10 @@ pub struct MethodArgs {
     /// Values smaller than this stay on the device.
     #[arg(long, value_parser = size, default_value = "1MiB")]
     pub min_offload: Bytes,
+    /// Masks and indices in place of the feature maps that gradients of ReLU and max pooling read: where `hybrid` plans
+    /// better with them (auto), or never.
+    #[arg(long, value_parser = encodings, default_value = "auto")]
+    pub encodings: Encodings,
 }
 
 /// An upper limit, or none.
@@ -215,6 +220,14 @@ fn prefetch(text: &str) -> Result<Prefetch, String> {
             n.parse().map(Prefetch::Lookahead).map_err(|_| format!("expected lookahead:NUMBER, found {text}"))
         }
         _ => Err(format!("expected paper, lookahead:N or cost, found {text}")),
+    }
+}
+
+fn encodings(text: &str) -> Result<Encodings, String> {
+    match text {
+        "auto" => Ok(Encodings::Auto),
+        "never" => Ok(Encodings::Never),
+        _ => Err(format!("expected auto or never, found {text}")),
     }
 }
 

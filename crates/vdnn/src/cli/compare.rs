@@ -26,10 +26,10 @@ use std::sync::Arc;
 use vdnn_graph::Program;
 use vdnn_layers::Mode;
 use vdnn_memory::{Budgets, HomeLayout, Options, policies};
-use vdnn_schedule::{KernelTable, Space};
+use vdnn_schedule::Space;
 use vdnn_sim::{Links, oracle_seconds};
 use vdnn_tensor::Bytes;
-use vdnn_train::{Planned, Settings, TrainError, plan, program};
+use vdnn_train::{Encodings, Planned, Settings, Subject, TrainError, plan, program};
 
 /// More planning threads than any processor has cores for.
 const MAX_THREADS: usize = 1024;
@@ -124,11 +124,11 @@ pub struct Case {
     pub modelled_kernels: usize,
     /// Of each policy, in the order asked for.
     floors: Vec<Bytes>,
-    program: Arc<Program>,
-    kernels: KernelTable,
+    subject: Subject,
     homes: HomeLayout,
     links: Links,
     options: Options,
+    encodings: Encodings,
 }
 
 impl Case {
@@ -143,11 +143,12 @@ impl Case {
 
     fn settings(&self, policy: &str, budgets: Budgets) -> Result<Settings> {
         let policy = resolve::policy_named(policy)?;
-        Ok(Settings { policy, options: self.options, budgets, links: self.links, algos_from: None })
+        let (options, encodings) = (self.options, self.encodings);
+        Ok(Settings { options, budgets, encodings, ..Settings::new(policy, self.links) })
     }
 
     fn plan(&self, settings: &Settings) -> Result<Planned, TrainError> {
-        plan::plan(Arc::clone(&self.program), self.kernels.clone(), &self.homes, settings)
+        plan::plan(self.subject.clone(), &self.homes, settings)
     }
 
     fn bytes(&self, asked: Asked) -> Option<Bytes> {
@@ -261,6 +262,9 @@ fn program_of(args: &CompareCommand, model: &str, batch_size: u64) -> Result<Pro
 fn case(args: &CompareCommand, names: &[String], start: Start<'_>) -> Result<Case> {
     let options = resolve::options(&args.method, start.costs.is_modelled());
     let priced = start.costs.estimate(&start.program)?;
+    let price = |program: &Program| start.costs.estimate(program).map(|priced| priced.table);
+    let takes = |name: &String| policies::find(name).is_some_and(|policy| policy.takes_encodings());
+    let encodings = args.method.encodings == Encodings::Auto && names.iter().any(takes);
     let mut case = Case {
         model: start.model.to_string(),
         batch_size: start.batch_size,
@@ -273,14 +277,14 @@ fn case(args: &CompareCommand, names: &[String], start: Start<'_>) -> Result<Cas
         modelled_kernels: priced.modelled,
         floors: Vec::new(),
         homes: HomeLayout::for_graphs(&[&start.program.graph], options.alignment),
-        program: start.program,
-        kernels: priced.table,
+        subject: Subject::priced(start.program, encodings, price)?,
+        encodings: args.method.encodings,
         links: start.costs.links(start.link_scale),
         options,
     };
     let floor = |name: &String| {
         let settings = case.settings(name, Budgets::default())?;
-        Ok(plan::floor(&case.program, &case.kernels, &case.homes, &settings)?)
+        Ok(plan::floor(&case.subject, &case.homes, &settings)?)
     };
     let floors: Vec<Bytes> = names.par_iter().map(floor).collect::<Result<_>>()?;
     let none = case.plan(&case.settings("none", Budgets::default())?)?;

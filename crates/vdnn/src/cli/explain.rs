@@ -13,14 +13,14 @@
 mod text;
 
 use super::{Report, resolve};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
-use vdnn_graph::{Graph, Phase, Program, Role, Use, ValueId};
+use vdnn_graph::{Phase, Program, Role, Use, ValueId};
 use vdnn_memory::{Residency, Tier};
 use vdnn_schedule::{Action, BufferId, BufferKind, Direction, Schedule, Space};
 use vdnn_sim::simulate;
 use vdnn_tensor::{Bytes, format_bytes};
-use vdnn_train::{Planned, Settings};
+use vdnn_train::{Planned, Settings, Subject};
 
 /// All there is to say about a value.
 #[derive(Serialize)]
@@ -111,8 +111,10 @@ pub struct Lies {
     pub until_step: Option<usize>,
 }
 
-/// The value of this name, with or without the `%` that schedules print before it.
-pub fn find(graph: &Graph, name: &str) -> Result<ValueId> {
+/// The value of this name, with or without the `%` that schedules print before it. Ids are the same in both programs of a
+/// subject; masks and indices are in the encoded one alone.
+pub fn find(subject: &Subject, name: &str) -> Result<ValueId> {
+    let graph = &subject.encoded.as_ref().unwrap_or(&subject.plain).program.graph;
     let bare = name.strip_prefix('%').unwrap_or(name);
     let found = graph.value_ids().find(|&id| graph.value(id).name == bare);
     found.with_context(|| resolve::unknown("value", bare, graph.values().iter().map(|value| value.name.as_str())))
@@ -128,6 +130,9 @@ pub fn report(planned: &Planned, settings: &Settings, value: ValueId) -> Result<
 fn explain(planned: &Planned, settings: &Settings, id: ValueId) -> Result<Explanation> {
     let program = planned.program.as_ref();
     let graph = &program.graph;
+    if id.index() >= graph.values().len() {
+        bail!("that value is there only where gradients read masks and indices, which this plan does without");
+    }
     let (value, place) = (graph.value(id), program.aliases.location(id));
     let inside = graph.value_ids().filter(|&other| program.aliases.root(other) == place.root);
     let uses = uses(program, &planned.plan.order, place.root);

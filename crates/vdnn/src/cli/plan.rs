@@ -9,13 +9,13 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
-use vdnn_graph::{Program, Role, ValueId};
+use vdnn_graph::{Op, Program, Role, ValueId};
 use vdnn_layers::Mode;
 use vdnn_memory::{HomeLayout, StepTimeBound, step_time_bound};
-use vdnn_schedule::{Direction, KernelTable, Space, Stats, stats};
+use vdnn_schedule::{Direction, Space, Stats, stats};
 use vdnn_sim::{oracle_seconds, simulate};
 use vdnn_tensor::format_bytes;
-use vdnn_train::{Planned, Settings, plan, program};
+use vdnn_train::{Planned, Settings, Subject, plan, program};
 
 /// Options of `vdnn plan`.
 #[derive(Args)]
@@ -47,6 +47,8 @@ struct Explained {
     predicted_ms: f64,
     oracle_ms: f64,
     bound: StepTimeBound,
+    /// Of the plain program: a figure of the network.
+    feature_map_bytes: u64,
     planning_seconds: f64,
 }
 
@@ -55,11 +57,12 @@ pub fn run(args: &PlanCommand) -> Result<Report> {
     let build = resolve::network(&args.model, None, None, None, args.model.seed.unwrap_or(0))?;
     let net = program::network(&build, args.model.batch_size, Mode::Train)?;
     let program = Arc::new(program::training(net, &resolve::optimization(&args.optimizer)?)?);
-    let value = args.explain.as_deref().map(|name| explain::find(&program.graph, name)).transpose()?;
     let costs = costs(&args.plan)?;
     let settings = resolve::settings(&args.plan, costs.links(args.link_scale), costs.is_modelled())?;
-    let kernels = costs.estimate(&program)?.table;
-    let explained = explain(program, kernels, costs.name().to_string(), &settings)?;
+    let price = |program: &Program| costs.estimate(program).map(|priced| priced.table);
+    let subject = Subject::priced(program, settings.take_encodings(), price)?;
+    let value = args.explain.as_deref().map(|name| explain::find(&subject, name)).transpose()?;
+    let explained = explain(subject, costs.name().to_string(), &settings)?;
     if let Some(path) = &args.plan.out {
         resolve::write_schedule(path, &explained.planned.schedule)?;
     }
@@ -81,13 +84,14 @@ fn costs(args: &PlanArgs) -> Result<Costs> {
     }
 }
 
-fn explain(program: Arc<Program>, kernels: KernelTable, machine: String, settings: &Settings) -> Result<Explained> {
-    let homes = HomeLayout::for_graphs(&[&program.graph], settings.options.alignment);
+fn explain(subject: Subject, machine: String, settings: &Settings) -> Result<Explained> {
+    let homes = HomeLayout::for_graphs(&[&subject.plain.program.graph], settings.options.alignment);
+    let subject = subject.restricted(settings)?;
     let started = Instant::now();
-    let planned = plan::plan(Arc::clone(&program), kernels, &homes, settings)?;
+    let planned = plan::plan(subject.clone(), &homes, settings)?;
     let planning_seconds = started.elapsed().as_secs_f64();
-    let floor = plan::floor(&program, &planned.kernels, &homes, settings)?;
-    let problem = plan::problem(&program, &planned.kernels, &homes, settings);
+    let floor = plan::floor(&subject, &homes, settings)?;
+    let problem = plan::problem(&subject, &homes, settings);
     let (floor_bound, bound) = (problem.floor_bound(), step_time_bound(&problem));
     let timeline = simulate(&planned.schedule, &planned.kernels, &settings.links)?;
     Ok(Explained {
@@ -96,8 +100,9 @@ fn explain(program: Arc<Program>, kernels: KernelTable, machine: String, setting
         floor,
         floor_bound,
         bound,
+        feature_map_bytes: feature_map_bytes(problem.program),
         predicted_ms: timeline.seconds * 1e3,
-        oracle_ms: oracle_seconds(&program, &planned.kernels) * 1e3,
+        oracle_ms: oracle_seconds(problem.program, problem.kernels) * 1e3,
         planning_seconds,
         planned,
     })
@@ -123,11 +128,12 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "offload_bytes": planned.schedule.transfer_bytes(Direction::Offload),
         "prefetch_bytes": planned.schedule.transfer_bytes(Direction::Prefetch),
         "recompute_ms": planned.recompute_seconds() * 1e3,
+        "encoded_nodes": planned.encoded_nodes(),
         "predicted_ms": explained.predicted_ms,
         "oracle_ms": explained.oracle_ms,
         "lower_bound_ms": explained.bound.seconds * 1e3,
         "lower_bound": lower_bound(explained),
-        "feature_map_bytes": feature_map_bytes(&planned.program),
+        "feature_map_bytes": explained.feature_map_bytes,
         "parameter_bytes": graph.bytes_of(Role::Parameter),
         "workspace_peak_bytes": stats.workspace_peak_bytes,
         "n_steps": planned.program.n_steps(),
@@ -195,6 +201,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),
         ("prefetched per step", bytes(schedule.transfer_bytes(Direction::Prefetch))),
         ("made again", format!("{:.3} ms of kernels", planned.recompute_seconds() * 1e3)),
+        ("encoded", encoded(planned)),
         (
             "predicted step",
             format!(
@@ -212,6 +219,32 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         text.push_str(&format!("  {:32} {}\n", name, bytes(*size)));
     }
     text
+}
+
+/// What gradients read in place of feature maps.
+fn encoded(planned: &Planned) -> String {
+    let graph = &planned.program.graph;
+    let of = |is: fn(&Op) -> bool| {
+        let made: Vec<u64> = graph
+            .nodes()
+            .iter()
+            .filter(|node| is(&node.op))
+            .map(|node| node.outputs[1])
+            .map(|id| graph.value(id).ty.bytes())
+            .collect();
+        (made.len(), made.iter().sum::<u64>())
+    };
+    let (masks, pools) = (of(|op| *op == Op::ReluMask), of(|op| matches!(op, Op::MaxPool2dIndices(_))));
+    match masks.0 + pools.0 {
+        0 => "nothing".to_string(),
+        _ => format!(
+            "{} ReLU by masks ({}), {} max pools by indices ({})",
+            masks.0,
+            format_bytes(masks.1),
+            pools.0,
+            format_bytes(pools.1)
+        ),
+    }
 }
 
 /// The largest live set, which no placement of this plan can be below, and what the addresses add to it.

@@ -79,7 +79,7 @@ fn read_known(args: &ProfileArgs) -> Result<Option<Profile>> {
     Ok(Some(known))
 }
 
-/// The training iterations asked for: SGD with momentum, each network's own image size.
+/// The training iterations asked for, plain and encoded: SGD with momentum, each network's own image size.
 fn graphs(args: &ProfileArgs) -> Result<Vec<Graph>> {
     let mut graphs = Vec::new();
     for model in &args.models {
@@ -88,7 +88,10 @@ fn graphs(args: &ProfileArgs) -> Result<Vec<Graph>> {
                 let model = ModelArgs { batch_size, dtype, ..ModelArgs::of(model) };
                 let build = resolve::network(&model, None, None, None, 0)?;
                 let net = program::network(&build, batch_size, Mode::Train)?;
-                graphs.push(program::training(net, &Optimization::sgd(0.9, 5e-4))?.graph);
+                let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
+                let encoded = vdnn_autograd::encode(&program)?;
+                graphs.push(program.graph);
+                graphs.extend(encoded.map(|encoded| encoded.graph));
             }
         }
     }

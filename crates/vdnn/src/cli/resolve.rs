@@ -104,7 +104,8 @@ pub fn policy_named(name: &str) -> Result<Box<dyn MemoryPolicy>> {
 pub fn settings(args: &PlanArgs, links: Links, modelled: bool) -> Result<Settings> {
     let algos_from = args.algos_from.as_deref().map(read_schedule).transpose()?;
     let budgets = Budgets { device: args.budget.0, host: args.method.host_budget.0 };
-    Ok(Settings { policy: policy(args)?, options: options(&args.method, modelled), budgets, links, algos_from })
+    let (policy, options, encodings) = (policy(args)?, options(&args.method, modelled), args.method.encodings);
+    Ok(Settings { policy, options, budgets, links, algos_from, encodings })
 }
 
 /// Choices of method. On a modelled machine (m) means no workspace at all, as in the paper.

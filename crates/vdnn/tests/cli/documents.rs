@@ -41,7 +41,7 @@ fn plan_says_all_it_must() {
     has_keys(
         document,
         "model policy machine budget_bytes peak_bytes live_peak_bytes floor_bytes floor_bound_bytes host_peak_bytes \
-         disk_peak_bytes offload_bytes prefetch_bytes recompute_ms predicted_ms oracle_ms lower_bound_ms \
+         disk_peak_bytes offload_bytes prefetch_bytes recompute_ms encoded_nodes predicted_ms oracle_ms lower_bound_ms \
          feature_map_bytes parameter_bytes workspace_peak_bytes n_steps n_commands planning_seconds violations \
          extent_bytes",
     );

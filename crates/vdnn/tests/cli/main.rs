@@ -4,6 +4,7 @@
 mod checkpoints;
 mod compare;
 mod documents;
+mod encodings;
 mod explain;
 mod failures;
 mod resume;

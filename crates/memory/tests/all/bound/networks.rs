@@ -4,24 +4,43 @@ use super::{ROUNDING, links};
 use crate::depth::{STACK, chain};
 use crate::iteration::{Iteration, sgd};
 use std::time::{Duration, Instant};
-use vdnn_autograd::UpdateAt;
+use vdnn_autograd::{UpdateAt, encode};
 use vdnn_graph::Program;
-use vdnn_memory::{Budgets, HomeLayout, Options, Problem, compile_with_policy, policies, step_time_bound};
+use vdnn_memory::{Budgets, Encoded, HomeLayout, Options, Problem, compile_with_policy, policies, step_time_bound};
 use vdnn_models::{Options as ModelOptions, build};
 use vdnn_schedule::{KernelTable, Space};
 use vdnn_sim::{Links, Machine, simulate};
 
-fn policies_hold(names: &[&str], program: &Program, kernels: &KernelTable, links: Links, options: Options) {
+fn policies_hold(
+    names: &[&str],
+    program: &Program,
+    price: impl Fn(&Program) -> KernelTable,
+    links: Links,
+    options: Options,
+) {
+    let kernels = &price(program);
     let homes = HomeLayout::for_graphs(&[&program.graph], options.alignment);
-    let problem =
-        |device| Problem { program, kernels, links, homes: &homes, budgets: Budgets { device, host: None }, options };
+    let encoded = encode(program).unwrap();
+    let encoded_kernels = encoded.as_ref().map(&price);
+    let encoded = encoded.as_ref().zip(encoded_kernels.as_ref());
+    let encoded = encoded.map(|(program, kernels)| Encoded { program, kernels });
+    let problem = |device| Problem {
+        program,
+        kernels,
+        links,
+        homes: &homes,
+        budgets: Budgets { device, host: None },
+        options,
+        encoded,
+    };
     for name in names {
         let policy = policies::find(name).unwrap();
         let floor = policy.plan(&problem(Some(0))).unwrap_err().floor;
         let (free, _) = compile_with_policy(&problem(None), policy.as_ref()).unwrap();
         let top = free.peak_bytes(Space::Device);
         for budget in [Some(floor), Some(floor + (top - floor) / 3), Some(top), None] {
-            let (schedule, _) = compile_with_policy(&problem(budget), policy.as_ref()).unwrap();
+            let (schedule, plan) = compile_with_policy(&problem(budget), policy.as_ref()).unwrap();
+            let kernels = problem(budget).of(&plan).kernels;
             let seconds = simulate(&schedule, kernels, &links).unwrap().seconds;
             // What a schedule uses is a budget it keeps.
             for budget in [budget, Some(schedule.peak_bytes(Space::Device))] {
@@ -46,10 +65,9 @@ fn no_policy_is_quicker_on_small_networks() {
         let (image_size, channels, classes) = (Some(image_size), Some(channels), Some(10));
         let options = ModelOptions { batch_size: 4, image_size, channels, classes, ..ModelOptions::default() };
         let program = program_of(model, options);
-        let kernels = crate::iteration::kernels(&program);
         for rate in [1e8, 1e9, 1e10] {
             let names = policies::REGISTRY.map(|entry| entry.name);
-            policies_hold(&names, &program, &kernels, links(rate), crate::iteration::options());
+            policies_hold(&names, &program, crate::iteration::kernels, links(rate), crate::iteration::options());
         }
     }
 }
@@ -61,8 +79,8 @@ fn no_policy_is_quicker_on_the_papers_card() {
         [("alexnet", 128), ("vgg16", 64), ("googlenet", 64), ("resnet50", 32), ("densenet121", 16)]
     {
         let program = program_of(model, ModelOptions { batch_size, ..ModelOptions::default() });
-        let kernels = machine.kernel_table(&program).unwrap();
-        policies_hold(&["all", "conv-m", "dyn"], &program, &kernels, machine.links(), Options::default());
+        let price = |program: &Program| machine.kernel_table(program).unwrap();
+        policies_hold(&["all", "conv-m", "dyn"], &program, price, machine.links(), Options::default());
     }
 }
 
@@ -78,7 +96,8 @@ fn ten_thousand_layers_in_a_second() {
         let links = Links { d2h: 1e6, h2d: 1e6, duplex_each: 1e6, latency: 0.0 };
         let budgets = Budgets { device: Some(homes.extent() + bytes / 20), host: None };
         let options = Options { min_offload: 0, alignment: 64, ..Options::default() };
-        let problem = Problem { program: &program, kernels: &kernels, links, homes: &homes, budgets, options };
+        let problem =
+            Problem { program: &program, kernels: &kernels, links, homes: &homes, budgets, options, encoded: None };
         let timed = |_| {
             let started = Instant::now();
             let bound = step_time_bound(&problem);

@@ -43,6 +43,8 @@ pub struct Cell {
     pub prefetch_bytes: Option<Bytes>,
     /// Time of kernels that run again.
     pub recompute_ms: Option<f64>,
+    /// Gradient rules that read a mask or indices.
+    pub encoded_nodes: Option<usize>,
     /// Simulated iteration.
     pub predicted_ms: Option<f64>,
     /// Sum of the fastest kernels.
@@ -91,6 +93,7 @@ fn blank(case: &Case, place: &Place<'_>) -> Cell {
         offload_bytes: None,
         prefetch_bytes: None,
         recompute_ms: None,
+        encoded_nodes: None,
         predicted_ms: None,
         oracle_ms: case.oracle_ms,
         slowdown_percent: None,
@@ -119,7 +122,7 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     };
     let schedule = &planned.schedule;
     let predicted_ms = simulate(schedule, &planned.kernels, &case.links)?.seconds * 1e3;
-    let bound = step_time_bound(&plan::problem(&case.program, &planned.kernels, &case.homes, &settings));
+    let bound = step_time_bound(&plan::problem(&case.subject, &case.homes, &settings));
     cell.lower_bound_ms = Some(bound.seconds * 1e3);
     cell.gap_percent = Some(bound.gap(predicted_ms / 1e3) * 100.0);
     cell.planned = true;
@@ -128,6 +131,7 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     cell.offload_bytes = Some(schedule.transfer_bytes(Direction::Offload));
     cell.prefetch_bytes = Some(schedule.transfer_bytes(Direction::Prefetch));
     cell.recompute_ms = Some(planned.recompute_seconds() * 1e3);
+    cell.encoded_nodes = Some(planned.encoded_nodes());
     cell.predicted_ms = Some(predicted_ms);
     cell.slowdown_percent = Some((predicted_ms / case.oracle_ms - 1.0) * 100.0);
     Ok(cell)

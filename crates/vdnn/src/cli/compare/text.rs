@@ -5,7 +5,7 @@ use serde_json::Value;
 use vdnn_tensor::{Bytes, format_bytes};
 
 /// Columns of the CSV file: the keys of a cell's JSON.
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "model",
     "batch_size",
     "machine",
@@ -20,6 +20,7 @@ const KEYS: [&str; 21] = [
     "offload_bytes",
     "prefetch_bytes",
     "recompute_ms",
+    "encoded_nodes",
     "predicted_ms",
     "oracle_ms",
     "slowdown_percent",
