@@ -247,7 +247,7 @@ impl Device for CudaDevice {
         let choices = self.loading(|device| device.measured(graph, request.deterministic))?;
         let nodes = graph.nodes().iter();
         let limited = nodes.zip(choices).map(|(node, choices)| within(&node.name, choices, request.workspace_limit));
-        Ok(KernelTable { choices: limited.collect::<Result<_, _>>()? })
+        Ok(KernelTable::new(limited.collect::<Result<_, _>>()?))
     }
 
     fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {

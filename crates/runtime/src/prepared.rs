@@ -92,7 +92,7 @@ pub(crate) fn kernel_table(graph: &Graph, request: KernelRequest) -> Result<Kern
         }
         Ok(choices)
     };
-    Ok(KernelTable { choices: graph.nodes().iter().map(choices_of).collect::<Result<_, _>>()? })
+    Ok(KernelTable::new(graph.nodes().iter().map(choices_of).collect::<Result<_, _>>()?))
 }
 
 impl Memory {

@@ -78,10 +78,11 @@ impl ProfileCost {
     /// # Errors
     /// Without a fallback [`CostError::NotProfiled`] when any kernel is missing; with one, what the machine refuses.
     pub fn kernel_table(&self, program: &Program) -> Result<Estimate, CostError> {
-        let mut table = KernelTable { choices: Vec::with_capacity(program.graph.nodes().len()) };
+        let mut table = KernelTable::default();
         let mut modelled: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
         let mut measured = 0;
         for id in program.graph.node_ids() {
+            let mut pieces = Vec::new();
             let choices = if moves_nothing(program, id) {
                 vec![default_choice(0.0)]
             } else {
@@ -89,15 +90,20 @@ impl ProfileCost {
                 match self.recorded(&key) {
                     Some(choices) => {
                         measured += 1;
+                        pieces = self.pieces(program, id, choices);
                         choices.to_vec()
                     }
                     None => {
                         modelled.entry(key).or_default().push(id);
-                        self.estimated(program, id)?
+                        let estimated = self.estimated(program, id)?;
+                        let of = |machine: &Machine| machine.pieces(program, id, &estimated);
+                        pieces = self.fallback.as_ref().map_or(Ok(Vec::new()), of)?;
+                        estimated
                     }
                 }
             };
             table.choices.push(choices);
+            table.pieces.push(pieces);
         }
         if self.fallback.is_none() && !modelled.is_empty() {
             return Err(self.missing(program, &modelled));
@@ -105,7 +111,11 @@ impl ProfileCost {
         Ok(Estimate { table, modelled, measured })
     }
 
-    fn recorded(&self, key: &str) -> Option<&[Choice]> {
+    pub(crate) fn fallback(&self) -> Option<&Machine> {
+        self.fallback.as_ref()
+    }
+
+    pub(crate) fn recorded(&self, key: &str) -> Option<&[Choice]> {
         self.by_key.get(key).map(|&index| self.profile.kernels[index].choices.as_slice())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::TrainError;
 use std::sync::Arc;
-use vdnn_graph::{NodeId, Program};
+use vdnn_graph::{NodeId, Program, Use};
 use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy};
 use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule};
 use vdnn_sim::Links;
@@ -47,7 +47,7 @@ impl Planned {
         let mut schedule = (*self.schedule).clone();
         let added = AlgoId(schedule.algorithms.len() as u32);
         schedule.algorithms.push(name.to_string());
-        let offered = |node: NodeId| self.kernels.of(node).iter().any(|choice| choice.algorithm == name);
+        let offered = |node: NodeId| self.kernels.find(node, name).is_some();
         for command in &mut schedule.commands {
             match &mut command.action {
                 Action::Launch { node, algo, .. } if offered(*node) => *algo = added,
@@ -60,7 +60,8 @@ impl Planned {
     /// Time of the runs that make again what had been made, in seconds.
     pub fn recompute_seconds(&self) -> f64 {
         let again = self.plan.order.iter().filter(|u| u.run > 0);
-        again.fold(0.0, |sum, u| sum + self.kernels.of(u.node)[self.plan.choice(u.node)].seconds)
+        let seconds = |u: &Use| self.kernels.get(u.node, self.plan.choice(u.node)).map_or(0.0, |choice| choice.seconds);
+        again.fold(0.0, |sum, u| sum + seconds(u))
     }
 }
 
@@ -125,17 +126,21 @@ fn restrict(program: &Program, mut kernels: KernelTable, schedule: &Schedule) ->
         return Err(TrainError::OtherNetwork { expected, found });
     }
     let wanted = schedule.algorithms_by_node();
-    for (node, choices) in program.graph.nodes().iter().zip(&mut kernels.choices) {
+    for (id, node) in program.graph.node_ids().zip(program.graph.nodes()) {
         let Some(&algorithm) = wanted.get(node.name.as_str()) else { continue };
-        let available: Vec<&str> = choices.iter().map(|choice| choice.algorithm.as_str()).collect();
-        if !available.contains(&algorithm) {
+        let Some(choice) = kernels.find(id, algorithm).cloned() else {
+            let available: Vec<&str> = kernels.all(id).map(|choice| choice.algorithm.as_str()).collect();
             return Err(TrainError::UnknownAlgorithm {
                 node: node.name.clone(),
                 algorithm: algorithm.to_string(),
                 available: available.join(", "),
             });
+        };
+        // Also a choice in pieces is then the node's only one.
+        kernels.choices[id.index()] = vec![choice];
+        if let Some(pieces) = kernels.pieces.get_mut(id.index()) {
+            pieces.clear();
         }
-        choices.retain(|choice| choice.algorithm == algorithm);
     }
     Ok(kernels)
 }

@@ -161,7 +161,7 @@ fn workspaces_suffice_for_the_algorithms() {
         seconds: 1.0,
         deterministic: true,
     };
-    let mut table = KernelTable { choices: vec![vec![choice("gemm", 48), choice("direct", 0)]; schedule.nodes.len()] };
+    let mut table = KernelTable::new(vec![vec![choice("gemm", 48), choice("direct", 0)]; schedule.nodes.len()]);
     assert_eq!(kernels(&schedule, &table), vec![]);
     table.choices[0] = vec![choice("gemm", 49)];
     expect(&kernels(&schedule, &table), Rule::Kernels, &["expected 49 bytes", "conv0 by gemm", "found 48"]);

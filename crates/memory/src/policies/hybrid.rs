@@ -47,6 +47,10 @@ impl MemoryPolicy for Hybrid {
         "hybrid"
     }
 
+    fn takes_pieces(&self) -> bool {
+        true
+    }
+
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
         let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
         if problem.budgets.device.is_none() {
@@ -55,7 +59,7 @@ impl MemoryPolicy for Hybrid {
         if let Ok(plan) = keep.plan(problem) {
             return Ok(plan);
         }
-        let joint = Joint::new(problem, "hybrid");
+        let joint = Joint::new(problem, "hybrid").in_pieces();
         // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
         let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
         let mut search = Search::new(&joint);
