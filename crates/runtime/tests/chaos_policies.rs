@@ -43,7 +43,7 @@ impl Training {
         let graph = differentiate(net.into_graph(), &options).unwrap().graph;
         let homes = HomeLayout::for_graphs(&[&graph], 256);
         let program = Arc::new(Program::linearize(graph, InPlace::Allowed).unwrap());
-        let request = KernelRequest { deterministic: true, workspace_limit: None };
+        let request = KernelRequest::whole(true);
         let mut kernels = CpuDevice::with_threads(1).unwrap().kernel_table(&program.graph, request).unwrap();
         // With one algorithm a node, bits must not depend on the policy. One of small workspace, so that the peak is feature
         // maps.

@@ -4,8 +4,9 @@ use crate::TrainError;
 use std::sync::Arc;
 use vdnn_graph::{NodeId, Program, Use};
 use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy};
-use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule};
+use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule, split_pieces};
 use vdnn_sim::Links;
+use vdnn_tensor::Bytes;
 
 /// How to plan.
 pub struct Settings {
@@ -25,6 +26,16 @@ impl Settings {
     /// A policy without limits, everything else as usual.
     pub fn new(policy: Box<dyn MemoryPolicy>, links: Links) -> Self {
         Settings { policy, options: Options::default(), budgets: Budgets::default(), links, algos_from: None }
+    }
+
+    /// For which budget kernels in pieces of the batch are wanted, if at all: by a policy that takes them, or by the schedule
+    /// whose algorithms are to be used.
+    pub fn pieces_within(&self) -> Option<Bytes> {
+        let named = |schedule: &Schedule| schedule.algorithms.iter().any(|name| split_pieces(name).1 > 1);
+        match &self.algos_from {
+            Some(schedule) => named(schedule).then_some(0),
+            None => self.budgets.device.filter(|_| self.policy.takes_pieces()),
+        }
     }
 }
 

@@ -344,7 +344,8 @@ fn plan_programs(
     recipe: &Recipe,
 ) -> Result<Vec<(u64, Planned)>, TrainError> {
     // All kernels, whatever the budget: a floor must not depend on the budget that was asked for.
-    let request = KernelRequest { deterministic: recipe.deterministic, workspace_limit: None };
+    let pieces_within = recipe.settings.pieces_within();
+    let request = KernelRequest { pieces_within, ..KernelRequest::whole(recipe.deterministic) };
     let mut planned = Vec::new();
     for (size, program) in programs {
         let kernels = device.kernel_table(&program.graph, request)?;

@@ -160,7 +160,7 @@ impl Gpu {
 /// A schedule for each of the first few algorithms.
 fn schedules(device: &mut dyn Device, program: &Program) -> Outcome<Vec<Schedule>> {
     let graph = &program.graph;
-    let kernels = device.kernel_table(graph, KernelRequest { deterministic: true, workspace_limit: None })?;
+    let kernels = device.kernel_table(graph, KernelRequest::whole(true))?;
     let most = kernels.choices.iter().map(Vec::len).max().unwrap_or(1).min(MOST_ALGORITHMS);
     let homes = HomeLayout::for_graphs(&[graph], 256);
     let links = Links { d2h: 5e10, h2d: 5e10, duplex_each: 4e10, latency: 1e-5 };

@@ -28,7 +28,7 @@ pub fn sgd(momentum: f64) -> Optimizer {
 
 /// The CPU's kernels for a program, all deterministic.
 pub fn kernels(program: &Program) -> KernelTable {
-    let request = KernelRequest { deterministic: true, workspace_limit: None };
+    let request = KernelRequest::whole(true);
     CpuDevice::with_threads(1).unwrap().kernel_table(&program.graph, request).unwrap()
 }
 
