@@ -2,9 +2,9 @@
 
 use crate::TrainError;
 use std::sync::Arc;
-use vdnn_graph::{NodeId, Program, Use};
+use vdnn_graph::{Node, NodeId, Program, Use};
 use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy};
-use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule, split_pieces};
+use vdnn_schedule::{Action, AlgoId, Choice, KernelTable, Schedule, split_pieces};
 use vdnn_sim::Links;
 use vdnn_tensor::Bytes;
 
@@ -139,7 +139,7 @@ fn restrict(program: &Program, mut kernels: KernelTable, schedule: &Schedule) ->
     let wanted = schedule.algorithms_by_node();
     for (id, node) in program.graph.node_ids().zip(program.graph.nodes()) {
         let Some(&algorithm) = wanted.get(node.name.as_str()) else { continue };
-        let Some(choice) = kernels.find(id, algorithm).cloned() else {
+        let Some(choice) = wanted_choice(&kernels, id, algorithm, samples(program, node)).cloned() else {
             let available: Vec<&str> = kernels.all(id).map(|choice| choice.algorithm.as_str()).collect();
             return Err(TrainError::UnknownAlgorithm {
                 node: node.name.clone(),
@@ -154,4 +154,16 @@ fn restrict(program: &Program, mut kernels: KernelTable, schedule: &Schedule) ->
         }
     }
     Ok(kernels)
+}
+
+/// The choice of this name. In pieces that the samples do not divide into (another batch than the schedule's) the same kernel
+/// for the whole batch.
+fn wanted_choice<'a>(kernels: &'a KernelTable, id: NodeId, algorithm: &str, samples: u64) -> Option<&'a Choice> {
+    let (whole, pieces) = split_pieces(algorithm);
+    let name = if samples.is_multiple_of(pieces) && samples > 0 { algorithm } else { whole };
+    kernels.find(id, name)
+}
+
+fn samples(program: &Program, node: &Node) -> u64 {
+    node.inputs.first().map_or(1, |&id| program.graph.value(id).ty.shape.samples())
 }
