@@ -60,10 +60,10 @@ impl Training {
         let graph = &self.program.graph;
         for (node, choices) in graph.nodes().iter().zip(&mut self.kernels.choices) {
             let pieces = cpu::pieces(graph, node).unwrap();
-            let found = pieces.into_iter().find(|choice| choice.algorithm == "im2col/2");
+            let found = pieces.into_iter().find(|choice| choice.algorithm == "tiles/2");
             *choices = found.map_or_else(|| choices.clone(), |choice| vec![choice]);
         }
-        assert!(self.kernels.choices.iter().flatten().any(|choice| choice.algorithm == "im2col/2"));
+        assert!(self.kernels.choices.iter().flatten().any(|choice| choice.algorithm == "tiles/2"));
         self
     }
 
