@@ -17,12 +17,23 @@ pub(crate) enum Offered {
     Whole,
     /// Those in pieces of the batch as well.
     Pieces,
+    /// The same, and of those that take about the same time the one with the least workspace, which leaves more room for
+    /// copies under way.
+    LeanPieces,
 }
 
+/// By how much longer about the same time is.
+const ABOUT: f64 = 0.003;
+
 impl Offered {
+    /// With the least workspace of what is about as fast, where there are pieces.
+    pub fn lean(self) -> Self {
+        if self == Offered::Whole { self } else { Offered::LeanPieces }
+    }
+
     /// The choices with their numbers, in two rows each of which has the fastest first.
     fn rows<'a>(self, problem: &Problem<'a>, node: NodeId) -> [&'a [Choice]; 2] {
-        let pieces = if self == Offered::Pieces { problem.kernels.pieces_of(node) } else { &[] };
+        let pieces = if self == Offered::Whole { &[] } else { problem.kernels.pieces_of(node) };
         [problem.kernels.of(node), pieces]
     }
 }
@@ -51,7 +62,8 @@ pub(crate) fn choose_beside(
     for node in problem.program.graph.node_ids() {
         let left = left[node.index()].unwrap_or(0);
         let rows = offered.rows(problem, node);
-        let choice = step_down(rows, left.saturating_sub(reserve)).or_else(|| leanest(rows, left))?;
+        let fastest = step_down(rows, left.saturating_sub(reserve)).or_else(|| leanest(rows, left))?;
+        let choice = if offered == Offered::LeanPieces { about_as_fast(rows, fastest) } else { fastest };
         // The fastest needs no word.
         if choice > 0 {
             plan.algos.insert(node, choice);
@@ -76,6 +88,14 @@ fn step_down([whole, pieces]: [&[Choice]; 2], room: Bytes) -> Option<usize> {
         (None, Some(many)) => Some(whole.len() + many),
         (one, _) => one,
     }
+}
+
+/// The choice with the least workspace of those that take about the time of choice `number`.
+fn about_as_fast(rows: [&[Choice]; 2], number: usize) -> usize {
+    let all = || rows.into_iter().flatten().enumerate();
+    let Some((_, chosen)) = all().nth(number) else { return number };
+    let near = all().filter(|(_, choice)| choice.seconds <= chosen.seconds * (1.0 + ABOUT));
+    near.min_by_key(|&(other, choice)| (choice.workspace, other)).map_or(number, |(other, _)| other)
 }
 
 /// The choice with the least workspace, if that fits.

@@ -228,7 +228,8 @@ impl<'a> Joint<'a> {
     fn algorithms(&self, arranged: &Arranged, decision: &Decision, room: Bytes) -> Option<MemoryPlan> {
         let reserve = (room as f64 * decision.reserve) as Bytes;
         let Arranged { plan, liveness, gaps } = arranged;
-        choose_beside(self.problem, plan, liveness, gaps, (room, reserve), self.offered)
+        let offered = if decision.reserve > 0.0 { self.offered.lean() } else { self.offered };
+        choose_beside(self.problem, plan, liveness, gaps, (room, reserve), offered)
     }
 
     /// Seconds of the schedule that a plan makes; `None` when it makes none.
