@@ -343,7 +343,8 @@ fn plan_programs(
     homes: &HomeLayout,
     recipe: &Recipe,
 ) -> Result<Vec<(u64, Planned)>, TrainError> {
-    // All kernels, whatever the budget: a floor must not depend on the budget that was asked for.
+    // All kernels, whatever the budget: a floor must not depend on the budget that was asked for. (Of kernels in pieces a GPU
+    // leaves out what is small beside the budget; the leanest kernels of all are rarely among those.)
     let pieces_within = recipe.settings.pieces_within();
     let request = KernelRequest { pieces_within, ..KernelRequest::whole(recipe.deterministic) };
     let mut planned = Vec::new();

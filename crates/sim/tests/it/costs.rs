@@ -60,7 +60,8 @@ fn pieces_are_priced_as_so_many_kernels() {
     let mut graph = Graph::new("four samples");
     let conv = Conv2d { padding: [1; 2], ..Conv2d::default() };
     let f32s = |dims: [u64; 4]| TensorType::new(dims, DType::F32);
-    let (x, w) = (graph.input("x", f32s([4, 64, 32, 32])).unwrap(), graph.parameter("w", f32s([64, 64, 3, 3])).unwrap());
+    let (x, w) =
+        (graph.input("x", f32s([4, 64, 32, 32])).unwrap(), graph.parameter("w", f32s([64, 64, 3, 3])).unwrap());
     let y = graph.push("conv", Op::Conv2d(conv), &[x, w]).unwrap()[0];
     let weight = Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel: [3; 2] });
     graph.push_at("conv.dw", weight, &[x, y], Phase::Backward, LayerId(0)).unwrap();
