@@ -107,3 +107,27 @@ fn least(rows: [&[Choice]; 2]) -> Option<(usize, Bytes)> {
     let choices = rows.into_iter().flatten().map(|choice| choice.workspace).enumerate();
     choices.min_by_key(|&(number, workspace)| (workspace, number))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(seconds: f64, workspace: Bytes) -> Choice {
+        Choice { algorithm: "any".to_string(), workspace, seconds, deterministic: true }
+    }
+
+    #[test]
+    fn pieces_are_numbered_after_the_whole_batch_and_taken_where_they_are_faster() {
+        let whole = [choice(1.0, 100), choice(5.0, 10)];
+        let pieces = [choice(1.002, 50), choice(1.1, 30), choice(6.0, 5)];
+        let rows: [&[Choice]; 2] = [&whole, &pieces];
+        for (room, number) in [(100, Some(0)), (99, Some(2)), (49, Some(3)), (29, Some(1)), (9, Some(4)), (4, None)] {
+            assert_eq!(step_down(rows, room), number, "{room} bytes");
+        }
+        assert_eq!((least(rows), leanest(rows, 5), leanest(rows, 4)), (Some((4, 5)), Some(4), None));
+        // Within 0.3 % of the fastest, but no further.
+        assert_eq!([0, 2, 3, 1].map(|number| about_as_fast(rows, number)), [2, 2, 3, 1]);
+        let none: [&[Choice]; 2] = [&whole, &[]];
+        assert_eq!((step_down(none, 99), least(none), about_as_fast(none, 0)), (Some(1), Some((1, 10)), 0));
+    }
+}
