@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use vdnn_graph::{Graph, Program, Role};
+use vdnn_graph::{Graph, Op, Program, Role};
 use vdnn_runtime::{Description, Device, DeviceError, KernelRequest, PreparedId};
 use vdnn_schedule::{Choice, KernelTable, Profile, Schedule, Timeline};
 use vdnn_tensor::{Bytes, DType};
@@ -44,7 +44,10 @@ use bench::Bench;
 use gpu::Gpu;
 use prepared::Prepared;
 pub(crate) use words::backend;
-use words::{details, in_words, label, misuse, unavailable, within};
+use words::{broken, details, in_words, label, misuse, unavailable, within};
+
+/// Kernels that want less than this part of the budget are not measured in pieces.
+const PIECES_SHARE: Bytes = 32;
 
 /// How the device works, besides what a schedule says.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,11 +168,17 @@ impl CudaDevice {
         }
     }
 
-    /// The device's choices for each node, measured in this order.
-    fn measured(&mut self, graph: &Graph, deterministic: bool) -> Result<Vec<Vec<Choice>>, DeviceError> {
+    /// The device's choices for each node, measured in this order, and those in pieces of the batch where asked for.
+    fn measured(&mut self, graph: &Graph, request: KernelRequest) -> Result<KernelTable, DeviceError> {
         let patterns = bench::patterns(graph);
-        let found = self.bench.choices(&mut self.gpu, &patterns, deterministic);
-        graph.nodes().iter().zip(found).map(|(node, choices)| in_words(node, choices)).collect()
+        let found = self.bench.choices(&mut self.gpu, &patterns, request.deterministic);
+        let named = graph.nodes().iter().zip(found);
+        let choices: Vec<Vec<Choice>> =
+            named.map(|(node, choices)| in_words(node, choices)).collect::<Result<_, _>>()?;
+        let Some(budget) = request.pieces_within else { return Ok(KernelTable::new(choices)) };
+        let least = self.bench.pieces_from().max(budget / PIECES_SHARE);
+        let pieces = self.bench.pieces(&mut self.gpu, &patterns, &choices, request.deterministic, least);
+        Ok(KernelTable { choices, pieces: pieces.map_err(|failure| broken(&graph.name, failure))? })
     }
 
     /// The card's name.
@@ -182,19 +191,22 @@ impl CudaDevice {
         (&self.gpu.context, &self.gpu.streams)
     }
 
-    /// Records the choices of a graph's distinct kernels that a profile does not hold, until the deadline. Returns how
-    /// many are still missing.
+    /// Records the choices of a graph's distinct kernels of the ops wanted that a profile does not hold, until the deadline.
+    /// Returns how many are still missing.
     pub(crate) fn measure_into(
         &mut self,
         graph: &Graph,
         deterministic: bool,
         profile: &mut Profile,
         deadline: Instant,
+        wanted: fn(&Op) -> bool,
     ) -> Result<usize, DeviceError> {
         self.check_types(graph)?;
         let mut patterns = bench::patterns(graph);
         let mut seen = HashSet::new();
-        patterns.retain(|pattern| profile.find(&pattern.key).is_none() && seen.insert(pattern.key.clone()));
+        patterns.retain(|pattern| {
+            wanted(&pattern.node.op) && profile.find(&pattern.key).is_none() && seen.insert(pattern.key.clone())
+        });
         let mut rest = &patterns[..];
         while !rest.is_empty() && Instant::now() < deadline {
             let (some, after) = rest.split_at(rest.len().min(8));
@@ -244,10 +256,12 @@ impl Device for CudaDevice {
 
     fn kernel_table(&mut self, graph: &Graph, request: KernelRequest) -> Result<KernelTable, DeviceError> {
         self.check_types(graph)?;
-        let choices = self.loading(|device| device.measured(graph, request.deterministic))?;
+        let KernelTable { choices, mut pieces } = self.loading(|device| device.measured(graph, request))?;
         let nodes = graph.nodes().iter();
         let limited = nodes.zip(choices).map(|(node, choices)| within(&node.name, choices, request.workspace_limit));
-        Ok(KernelTable { choices: limited.collect::<Result<_, _>>()? })
+        let limit = request.workspace_limit.unwrap_or(Bytes::MAX);
+        pieces.iter_mut().for_each(|choices| choices.retain(|choice| choice.workspace <= limit));
+        Ok(KernelTable { choices: limited.collect::<Result<_, _>>()?, pieces })
     }
 
     fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {

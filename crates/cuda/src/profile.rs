@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use vdnn_graph::Graph;
+use vdnn_graph::{Graph, Op};
 use vdnn_runtime::{Device, DeviceError};
 use vdnn_schedule::Profile;
 
@@ -45,13 +45,15 @@ pub struct Profiled {
     pub missing: usize,
 }
 
-/// Measures what `known` does not hold: the link's rates, then the kernels of the graphs in order.
+/// Measures what `known` does not hold: the link's rates, then the kernels of the graphs in order, then the convolutions of
+/// `pieces`, which are the same networks with fewer samples: what a kernel takes for a piece of the batch.
 ///
 /// # Errors
 /// [`DeviceError`] for a kernel that cannot run, or when the device or its memory fails.
 pub fn profile(
     device: &mut CudaDevice,
     graphs: &[&Graph],
+    pieces: &[&Graph],
     options: ProfileOptions,
     known: Option<Profile>,
 ) -> Result<Profiled, DeviceError> {
@@ -63,8 +65,12 @@ pub fn profile(
         (profile.d2h, profile.h2d, profile.duplex_each) = (rates.d2h, rates.h2d, rates.duplex_each);
     }
     let mut missing = 0;
-    for graph in graphs {
-        missing += device.measure_into(graph, options.deterministic, &mut profile, deadline)?;
+    let is_convolution: fn(&Op) -> bool =
+        |op| matches!(op, Op::Conv2d(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_));
+    for (graphs, wanted) in [(graphs, (|_| true) as fn(&Op) -> bool), (pieces, is_convolution)] {
+        for graph in graphs {
+            missing += device.measure_into(graph, options.deterministic, &mut profile, deadline, wanted)?;
+        }
     }
     Ok(Profiled { profile, missing })
 }

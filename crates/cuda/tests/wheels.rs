@@ -46,6 +46,25 @@ fn the_doctor_names_versions_files_and_reasons() {
     assert!(cublas(&options).is_ok());
 }
 
+/// The weight gradient of VGG-16's second convolution in strict f32: the same plan for a quarter of the batch wants about a
+/// quarter of the workspace.
+#[test]
+fn a_plan_for_a_piece_of_the_batch_wants_a_piece_of_the_workspace() {
+    let Some(device) = h200() else { return };
+    let plans = |n: u64| {
+        let problem = ConvolutionProblem::dense(Direction::WeightGradient, [n, 64, 224, 224], 64, 3, 1, 1);
+        enumerate(Target::Described(&device), &problem, &Wanted::default()).unwrap()
+    };
+    let (whole, piece) = (plans(64), plans(16));
+    let mut shrunk = 0;
+    for plan in whole.iter().filter(|plan| plan.workspace_bytes > 256 << 20) {
+        let Some(same) = piece.iter().find(|same| same.name == plan.name) else { continue };
+        assert!(same.workspace_bytes <= plan.workspace_bytes, "{} wants {}", same.name, same.workspace_bytes);
+        shrunk += u32::from(same.workspace_bytes < plan.workspace_bytes / 3);
+    }
+    assert!(shrunk > 0, "{:?}", whole.iter().map(|plan| (&plan.name, plan.workspace_bytes)).collect::<Vec<_>>());
+}
+
 #[test]
 fn every_direction_has_plans_with_distinct_names_in_both_precisions() {
     let Some(device) = h200() else { return };

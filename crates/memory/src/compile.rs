@@ -92,7 +92,7 @@ fn check_plan(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<(), PlanError>
         return illegal(format!("{} never runs", graph.node(missing).name));
     }
     for (&node, &choice) in &plan.algos {
-        if choice >= problem.kernels.of(node).len() {
+        if problem.kernels.get(node, choice).is_none() {
             return illegal(format!("{} has no algorithm number {choice}", graph.node(node).name));
         }
     }

@@ -9,7 +9,7 @@
 //!
 //! Not done here: which fates to try; that is a policy's.
 
-use crate::algorithms::{choose_beside, least_workspace};
+use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::compile::compile_unplaced;
 use crate::estimate::stretched_starts;
 use crate::fit::{peak_of, windows_within, with_windows};
@@ -73,6 +73,7 @@ pub(crate) struct Joint<'a> {
     /// Seconds of forward and of the rest at the fastest.
     pub halves: [f64; 2],
     policy: &'static str,
+    offered: Offered,
 }
 
 /// Fates, and the share of the room that algorithms leave to copies under way.
@@ -123,11 +124,17 @@ impl<'a> Joint<'a> {
             .filter(|candidate| candidate.bytes >= least && candidate.gap.to.step.0 > candidate.gap.from.step.0 + 1)
             .collect();
         candidates.sort_by_key(|candidate| (candidate.gap.from.step, candidate.root));
-        let mut joint = Joint { problem, candidates, halves, policy };
+        let mut joint = Joint { problem, candidates, halves, policy, offered: Offered::Whole };
         joint.find_repeatable();
         joint
     }
 
+    /// The same with kernels in pieces of the batch among the choices.
+    pub fn in_pieces(self) -> Self {
+        Joint { offered: Offered::Pieces, ..self }
+    }
+
+    /// Leaves out what cannot be made again.
     fn find_repeatable(&mut self) {
         let again = repeatable(self.problem.program, self.candidates.iter().map(|candidate| candidate.root));
         for candidate in &mut self.candidates {
@@ -219,7 +226,9 @@ impl<'a> Joint<'a> {
     /// The arranged plan with the fastest algorithms that fit beside it.
     fn algorithms(&self, arranged: &Arranged, decision: &Decision, room: Bytes) -> Option<MemoryPlan> {
         let reserve = (room as f64 * decision.reserve) as Bytes;
-        choose_beside(self.problem, &arranged.plan, &arranged.liveness, &arranged.gaps, room, reserve)
+        let Arranged { plan, liveness, gaps } = arranged;
+        let offered = if decision.reserve > 0.0 { self.offered.lean() } else { self.offered };
+        choose_beside(self.problem, plan, liveness, gaps, (room, reserve), offered)
     }
 
     /// Seconds of the schedule that a plan makes; `None` when it makes none.
@@ -231,7 +240,7 @@ impl<'a> Joint<'a> {
     /// The plan of the fates with the least workspace of every kernel, or how much it lacks.
     pub fn least(&self, fates: &[Fate]) -> Option<Result<MemoryPlan, Infeasible>> {
         let Arranged { plan, gaps, .. } = self.arrange(fates)?;
-        let plan = least_workspace(self.problem, plan);
+        let plan = least_workspace(self.problem, plan, self.offered);
         Some(fit_to_budget(self.problem, self.policy, &plan, &gaps).map(|fitted| fitted.plan))
     }
 }

@@ -143,7 +143,8 @@ impl<'a> Problem<'a> {
 
     /// The choice a plan makes for a node.
     pub fn chosen(&self, plan: &MemoryPlan, node: NodeId) -> &Choice {
-        &self.kernels.of(node)[plan.choice(node)]
+        let choice = self.kernels.get(node, plan.choice(node));
+        choice.unwrap_or_else(|| panic!("{} has no such choice", self.program.graph.node(node).name))
     }
 
     /// Start time of every step in seconds if kernels ran back to back, with the end of the last one at the end.
@@ -184,7 +185,7 @@ impl<'a> Problem<'a> {
         let encoded = self.with_encodings().map_or(Bytes::MAX, |encoded| encoded.floor_bound());
         let need = |id: NodeId| {
             let operands: Bytes = self.operands(id).iter().map(|&root| self.program.aliases.storage_bytes(root)).sum();
-            operands + self.kernels.of(id).iter().map(|choice| choice.workspace).min().unwrap_or(0)
+            operands + self.kernels.all(id).map(|choice| choice.workspace).min().unwrap_or(0)
         };
         encoded.min(self.homes.extent() + self.program.graph.node_ids().map(need).max().unwrap_or(0))
     }

@@ -296,6 +296,16 @@ impl<'a, T> View<'a, T> {
         // SAFETY: the part lies within one borrowed row (checked by part_range).
         unsafe { std::slice::from_raw_parts(self.pointer.add(offset), len) }
     }
+
+    /// Piece `index` of `pieces` equal pieces of the batch: whole rows where samples are rows.
+    ///
+    /// # Panics
+    /// When rows or elements do not divide into so many pieces.
+    pub fn piece(&self, index: usize, pieces: usize) -> Self {
+        let (offset, rows, row_len) = piece_range(self.rows, self.row_len, self.stride, index, pieces);
+        // The rows are some of those borrowed; without any, nothing is ever read.
+        View { pointer: self.pointer.wrapping_add(offset), rows, row_len, ..*self }
+    }
 }
 
 impl<'a, T> ViewMut<'a, T> {
@@ -393,6 +403,16 @@ impl<'a, T> ViewMut<'a, T> {
             .collect()
     }
 
+    /// Piece `index` of `pieces` equal pieces of the batch; see [`View::piece`].
+    ///
+    /// # Panics
+    /// As [`View::piece`].
+    pub fn piece(&mut self, index: usize, pieces: usize) -> ViewMut<'_, T> {
+        let (offset, rows, row_len) = piece_range(self.rows, self.row_len, self.stride, index, pieces);
+        let pointer = self.pointer.wrapping_add(offset);
+        ViewMut { pointer, rows, row_len, ..self.reborrow() }
+    }
+
     /// The same rows for a shorter time.
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
         ViewMut {
@@ -435,6 +455,17 @@ fn part_range(rows: usize, row_len: usize, stride: usize, index: usize, parts: u
     let adjacent = rows <= 1 || stride == row_len;
     assert!(adjacent || column + len <= row_len, "a part of {len} elements crosses rows of {row_len}");
     (row * stride + column, len)
+}
+
+/// Offset in elements, rows and length of a row of piece `index` of `pieces`.
+fn piece_range(rows: usize, row_len: usize, stride: usize, index: usize, pieces: usize) -> (usize, usize, usize) {
+    assert!(index < pieces, "piece {index} of {pieces}");
+    if rows <= 1 || stride == row_len {
+        let (offset, len) = part_range(rows, row_len, stride, index, pieces);
+        return (offset, 1, len);
+    }
+    assert!(rows.is_multiple_of(pieces), "{rows} rows do not divide into {pieces} pieces");
+    (index * (rows / pieces) * stride, rows / pieces, row_len)
 }
 
 /// Offset and length in elements from element number `at` to the end of its row.

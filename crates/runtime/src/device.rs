@@ -24,6 +24,16 @@ pub struct KernelRequest {
     pub deterministic: bool,
     /// No kernel that wants more workspace.
     pub workspace_limit: Option<Bytes>,
+    /// Also kernels in pieces of the batch, for plans within so many bytes. A device that has to measure them may leave out
+    /// those whose workspace is small beside that.
+    pub pieces_within: Option<Bytes>,
+}
+
+impl KernelRequest {
+    /// Kernels of the whole batch, with any workspace.
+    pub fn whole(deterministic: bool) -> Self {
+        KernelRequest { deterministic, workspace_limit: None, pieces_within: None }
+    }
 }
 
 /// A schedule made ready on a device.

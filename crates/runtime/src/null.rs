@@ -76,7 +76,7 @@ impl Device for NullDevice {
     /// One choice a node, without workspace.
     fn kernel_table(&mut self, graph: &Graph, _request: KernelRequest) -> Result<KernelTable, DeviceError> {
         let choice = Choice { algorithm: "null".to_string(), workspace: 0, seconds: 1e-6, deterministic: true };
-        Ok(KernelTable { choices: vec![vec![choice]; graph.nodes().len()] })
+        Ok(KernelTable::new(vec![vec![choice]; graph.nodes().len()]))
     }
 
     fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {

@@ -7,7 +7,10 @@ use crate::operands::{Operands, Regions};
 use crate::{Access, Arena, Borrow, ByteRegion, DeviceError, KernelRequest};
 use std::sync::Arc;
 use vdnn_graph::{Graph, Node, NodeId, Program};
-use vdnn_schedule::{Action, Buffer, BufferId, Direction, EventId, FORMAT, KernelTable, Region, Schedule, Space};
+use vdnn_schedule::{
+    Action, Buffer, BufferId, Choice, Direction, EventId, FORMAT, KernelTable, Region, Schedule, Space, split_pieces,
+    worthwhile_pieces,
+};
 use vdnn_tensor::{Bytes, TensorType};
 
 /// Runs one kernel; [`cpu::launch`] but in tests of failures.
@@ -74,25 +77,31 @@ pub(crate) struct Prepared {
     pub tasks: Vec<Task>,
 }
 
-/// The choices of every node, from the CPU's kernels.
+/// The choices of every node, from the CPU's kernels; in pieces of the batch too where that is asked for.
 ///
 /// # Errors
 /// [`DeviceError::Unsupported`] without a kernel, [`DeviceError::Kernel`] when each wants more workspace than allowed.
 pub(crate) fn kernel_table(graph: &Graph, request: KernelRequest) -> Result<KernelTable, DeviceError> {
-    let choices_of = |node: &Node| {
-        let mut choices = cpu::choices(graph, node)?;
-        let least = choices.iter().map(|choice| choice.workspace).min().unwrap_or(0);
-        choices.retain(|choice| {
-            request.workspace_limit.is_none_or(|limit| choice.workspace <= limit)
-                && (choice.deterministic || !request.deterministic)
-        });
+    let allowed = |choice: &Choice| {
+        request.workspace_limit.is_none_or(|limit| choice.workspace <= limit)
+            && (choice.deterministic || !request.deterministic)
+    };
+    let mut table = KernelTable::default();
+    for node in graph.nodes() {
+        let all = cpu::choices(graph, node)?;
+        let least = all.iter().map(|choice| choice.workspace).min().unwrap_or(0);
+        let choices: Vec<Choice> = all.into_iter().filter(allowed).collect();
         if choices.is_empty() {
             let reason = format!("expected a kernel within the workspace limit, the least wants {least} bytes");
             return Err(DeviceError::Kernel { node: node.name.clone(), algorithm: "any".to_string(), reason });
         }
-        Ok(choices)
-    };
-    Ok(KernelTable { choices: graph.nodes().iter().map(choices_of).collect::<Result<_, _>>()? })
+        if request.pieces_within.is_some() {
+            let pieces = cpu::pieces(graph, node)?.into_iter().filter(allowed).collect();
+            table.pieces.push(worthwhile_pieces(&choices, pieces));
+        }
+        table.choices.push(choices);
+    }
+    Ok(table)
 }
 
 impl Memory {
@@ -338,7 +347,10 @@ impl Resolver<'_> {
 
     fn check_algorithm(&self, node: &Node, algorithm: &str, workspace: Bytes) -> Result<(), DeviceError> {
         let refuse = |reason| DeviceError::Kernel { node: node.name.clone(), algorithm: algorithm.to_string(), reason };
-        let choices = cpu::choices(&self.program.graph, node)?;
+        let mut choices = cpu::choices(&self.program.graph, node)?;
+        if split_pieces(algorithm).1 > 1 {
+            choices.extend(cpu::pieces(&self.program.graph, node)?);
+        }
         let names = || choices.iter().map(|choice| choice.algorithm.as_str()).collect::<Vec<_>>().join(", ");
         let choice = choices.iter().find(|choice| choice.algorithm == algorithm);
         let choice = choice.ok_or_else(|| refuse(format!("expected one of {} on this device", names())))?;

@@ -8,6 +8,7 @@ use vdnn_graph::op::Sgd;
 use vdnn_graph::{InPlace, Program};
 use vdnn_memory::{Budgets, Encoded, HomeLayout, Options, Prefetch, Problem, Sync, compile_with_policy, policies};
 use vdnn_models::Options as ModelOptions;
+use vdnn_runtime::cpu;
 use vdnn_runtime::{ChaosDevice, CpuDevice, Device, Executor, KernelRequest};
 use vdnn_schedule::{Action, Direction, KernelTable, Schedule, Space};
 use vdnn_sim::Links;
@@ -64,6 +65,19 @@ impl Training {
             (Arc::new(encoded), kernels)
         });
         Training { batch_size, kernels: kernels(&program), encoded, program, initial, homes }
+    }
+
+    /// The same with each convolution in two pieces of the batch.
+    fn in_pieces(mut self) -> Self {
+        let graph = &self.program.graph;
+        for (node, choices) in graph.nodes().iter().zip(&mut self.kernels.choices) {
+            let pieces = cpu::pieces(graph, node).unwrap();
+            let found = pieces.into_iter().find(|choice| choice.algorithm == "tiles/2");
+            *choices = found.map_or_else(|| choices.clone(), |choice| vec![choice]);
+        }
+        assert!(self.kernels.choices.iter().flatten().any(|choice| choice.algorithm == "tiles/2"));
+        self.encoded = None;
+        self
     }
 
     fn problem(&self, options: Options, budget: Option<u64>) -> Problem<'_> {
@@ -195,6 +209,13 @@ fn a_chain_with_dropout() {
     let training = Training::new("vgg-small", 16, 28);
     training.check(0..12);
     training.check_recomputing(0..6);
+}
+
+#[test]
+fn a_chain_in_pieces_of_the_batch() {
+    let training = Training::new("vgg-small", 16, 28).in_pieces();
+    training.check(0..3);
+    training.check_recomputing(0..3);
 }
 
 #[test]

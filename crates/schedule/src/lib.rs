@@ -8,6 +8,7 @@ mod error;
 mod json;
 mod names;
 mod parse;
+mod pieces;
 mod profile;
 mod schedule;
 mod stats;
@@ -17,6 +18,9 @@ mod timeline;
 pub use diff::diff;
 pub use error::ScheduleError;
 pub use json::read_schedule;
+pub use pieces::{
+    PIECES, PieceSum, in_pieces, join_pieces, piece_key, piece_sum_bytes, piece_types, split_pieces, worthwhile_pieces,
+};
 pub use profile::{Choice, KernelTable, Profile, ProfileEntry, ProfileError, kernel_key, kernel_key_of};
 pub use schedule::{
     Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home,

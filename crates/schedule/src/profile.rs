@@ -3,13 +3,14 @@
 use crate::FORMAT;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use vdnn_graph::{Graph, Node, NodeId, Op, Precision};
+use vdnn_graph::{Graph, Node, NodeId, Op, Precision, ValueId};
 use vdnn_tensor::{Bytes, TensorType};
 
 /// One way to run a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// Name of the algorithm; what a schedule's launch carries.
+    /// Name of the algorithm, and in how many pieces of the batch it runs ([`crate::split_pieces`]); what a schedule's
+    /// launch carries.
     pub algorithm: String,
     /// Workspace it borrows.
     pub workspace: Bytes,
@@ -19,22 +20,48 @@ pub struct Choice {
     pub deterministic: bool,
 }
 
-/// The choices of every node of one graph.
+/// The choices of every node of one graph. A plan counts through a node's choices of the whole batch, then through those in
+/// pieces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelTable {
     /// By node id; never empty, fastest first.
     pub choices: Vec<Vec<Choice>>,
+    /// By node id: the choices in pieces of the batch, fastest first, none faster than the fastest above. Nodes beyond the
+    /// end have none. Only policies that ask for them take one.
+    #[serde(default)]
+    pub pieces: Vec<Vec<Choice>>,
 }
 
 impl KernelTable {
-    /// A node's choices, fastest first.
+    /// A table of choices for the whole batch.
+    pub fn new(choices: Vec<Vec<Choice>>) -> Self {
+        KernelTable { choices, pieces: Vec::new() }
+    }
+
+    /// A node's choices for the whole batch, fastest first.
     pub fn of(&self, node: NodeId) -> &[Choice] {
         &self.choices[node.index()]
     }
 
+    /// A node's choices in pieces of the batch, fastest first.
+    pub fn pieces_of(&self, node: NodeId) -> &[Choice] {
+        self.pieces.get(node.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// All choices of a node, in the order in which plans count them.
+    pub fn all(&self, node: NodeId) -> impl Iterator<Item = &Choice> {
+        self.of(node).iter().chain(self.pieces_of(node))
+    }
+
+    /// The choice of a node with this number.
+    pub fn get(&self, node: NodeId, number: usize) -> Option<&Choice> {
+        let whole = self.of(node);
+        whole.get(number).or_else(|| self.pieces_of(node).get(number.checked_sub(whole.len())?))
+    }
+
     /// A node's choice of this name.
     pub fn find(&self, node: NodeId, algorithm: &str) -> Option<&Choice> {
-        self.of(node).iter().find(|choice| choice.algorithm == algorithm)
+        self.all(node).find(|choice| choice.algorithm == algorithm)
     }
 }
 
@@ -131,12 +158,15 @@ impl Profile {
 
 /// What makes two nodes the same kernel: op with attributes, operand types and precision; never names.
 pub fn kernel_key(graph: &Graph, node: &Node) -> String {
-    let types: Vec<&TensorType> = node.inputs.iter().map(|&id| &graph.value(id).ty).collect();
-    kernel_key_of(&node.op, &types, graph.precision)
+    kernel_key_of(&node.op, &types_of(graph, &node.inputs), graph.precision)
+}
+
+pub(crate) fn types_of(graph: &Graph, ids: &[ValueId]) -> Vec<TensorType> {
+    ids.iter().map(|&id| graph.value(id).ty.clone()).collect()
 }
 
 /// [`kernel_key`] of a node that need not be in a graph.
-pub fn kernel_key_of(op: &Op, inputs: &[&TensorType], precision: Precision) -> String {
+pub fn kernel_key_of(op: &Op, inputs: &[TensorType], precision: Precision) -> String {
     let types: Vec<String> = inputs.iter().map(|ty| ty.to_string().replace(", ", ",")).collect();
     let attributes = serde_json::to_string(op).unwrap_or_default();
     let precision = if op.kind().starts_with("conv2d") || op.kind().starts_with("linear") {

@@ -4,8 +4,8 @@
 //! have the sizes of what they are the gradient of.
 
 use crate::{Convolution, When, WorkspaceRule};
+use vdnn_graph::Op;
 use vdnn_graph::op::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
-use vdnn_graph::{NodeId, Op, Program};
 use vdnn_schedule::Choice;
 use vdnn_tensor::{Bytes, TensorType};
 
@@ -23,18 +23,16 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// The problem of a convolution node in any direction; `None` for other ops.
-    pub(crate) fn of(program: &Program, id: NodeId) -> Option<Self> {
-        let node = program.graph.node(id);
-        let input = |index: usize| &program.graph.value(node.inputs[index]).ty;
-        let output = &program.graph.value(node.outputs[0]).ty;
-        match &node.op {
-            Op::Conv2d(conv) => Some(Self::new(conv, spatial(input(1)), input(0), output, false)),
+    /// The problem of a convolution in any direction; `None` for other ops.
+    pub(crate) fn of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Option<Self> {
+        let (first, second, output) = (inputs.first()?, inputs.get(1)?, outputs.first()?);
+        match op {
+            Op::Conv2d(conv) => Some(Self::new(conv, spatial(second), first, output, false)),
             Op::Conv2dDataGrad(Conv2dDataGrad { conv, .. }) => {
-                Some(Self::new(conv, spatial(input(1)), output, input(0), false))
+                Some(Self::new(conv, spatial(second), output, first, false))
             }
             Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel }) => {
-                Some(Self::new(conv, *kernel, input(0), input(1), true))
+                Some(Self::new(conv, *kernel, first, second, true))
             }
             _ => None,
         }

@@ -16,7 +16,7 @@
 use crate::{CostError, Machine, convolution};
 use vdnn_graph::{Node, NodeId, Op, Precision, Program, ValueId};
 use vdnn_schedule::{Choice, KernelTable};
-use vdnn_tensor::{Bytes, DType};
+use vdnn_tensor::{Bytes, DType, TensorType};
 
 /// The algorithm's name where there is nothing to choose.
 pub const DEFAULT_ALGORITHM: &str = "default";
@@ -27,8 +27,11 @@ impl Machine {
     /// # Errors
     /// [`CostError::NoPeak`] when a product's type has no rate on this machine.
     pub fn kernel_table(&self, program: &Program) -> Result<KernelTable, CostError> {
-        let choices = program.graph.node_ids().map(|node| self.choices(program, node)).collect::<Result<_, _>>()?;
-        Ok(KernelTable { choices })
+        let choices: Vec<_> =
+            program.graph.node_ids().map(|node| self.choices(program, node)).collect::<Result<_, _>>()?;
+        let pieces = program.graph.node_ids().zip(&choices).map(|(node, whole)| self.pieces(program, node, whole));
+        let pieces = pieces.collect::<Result<_, _>>()?;
+        Ok(KernelTable { choices, pieces })
     }
 
     /// Prices one node, fastest first.
@@ -42,7 +45,8 @@ impl Machine {
             return Ok(vec![default_choice(0.0)]);
         }
         let flops = flops(program, id);
-        if let Some(shape) = convolution::Problem::of(program, id) {
+        let (inputs, outputs) = types_of(program, node);
+        if let Some(shape) = convolution::Problem::of(&node.op, &inputs, &outputs) {
             let peak = self.peak(program, node)?;
             let price = |efficiency: f64| self.seconds(flops / (efficiency * peak), bytes);
             return Ok(convolution::choices(&self.convolution, &shape, price));
@@ -55,12 +59,12 @@ impl Machine {
     }
 
     /// Launch, then arithmetic and memory side by side.
-    fn seconds(&self, arithmetic: f64, bytes: Bytes) -> f64 {
+    pub(crate) fn seconds(&self, arithmetic: f64, bytes: Bytes) -> f64 {
         self.launch_us * 1e-6 + arithmetic.max(bytes as f64 / (self.dram_efficiency * self.dram))
     }
 
     /// Arithmetic rate of a product, by the type of its first operand.
-    fn peak(&self, program: &Program, node: &Node) -> Result<f64, CostError> {
+    pub(crate) fn peak(&self, program: &Program, node: &Node) -> Result<f64, CostError> {
         let dtype = program.graph.value(node.inputs[0]).ty.dtype;
         let rates = &self.peak_flops;
         let (arithmetic, rate) = match (dtype, program.graph.precision) {
@@ -82,8 +86,19 @@ impl Machine {
 /// FLOP of the direct algorithm: two per multiply-add; 0 for ops bound by memory.
 pub fn flops(program: &Program, id: NodeId) -> f64 {
     let node = program.graph.node(id);
-    let types = |ids: &[ValueId]| ids.iter().map(|&id| &program.graph.value(id).ty).collect::<Vec<_>>();
-    2.0 * node.op.multiply_adds(&types(&node.inputs), &types(&node.outputs))
+    let (inputs, outputs) = types_of(program, node);
+    flops_of(&node.op, &inputs, &outputs)
+}
+
+/// [`flops`] from the operand types alone.
+pub(crate) fn flops_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> f64 {
+    2.0 * op.multiply_adds(&inputs.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>())
+}
+
+/// The types of a node's inputs and outputs.
+pub(crate) fn types_of(program: &Program, node: &Node) -> (Vec<TensorType>, Vec<TensorType>) {
+    let of = |ids: &[ValueId]| ids.iter().map(|&id| program.graph.value(id).ty.clone()).collect();
+    (of(&node.inputs), of(&node.outputs))
 }
 
 /// Bytes a node reads and writes in device memory, workspace not counted. Parts that already lie in place count nothing.

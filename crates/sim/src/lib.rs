@@ -18,6 +18,7 @@ mod links;
 mod machine;
 mod machine_file;
 mod oracle;
+mod pieces;
 mod profile_cost;
 mod simulator;
 

@@ -82,10 +82,11 @@ impl ProfileCost {
     /// # Errors
     /// Without a fallback [`CostError::NotProfiled`] when any kernel is missing; with one, what the machine refuses.
     pub fn kernel_table(&self, program: &Program) -> Result<Estimate, CostError> {
-        let mut table = KernelTable { choices: Vec::with_capacity(program.graph.nodes().len()) };
+        let mut table = KernelTable::default();
         let mut modelled: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
         let mut measured = 0;
         for id in program.graph.node_ids() {
+            let mut pieces = Vec::new();
             let choices = if moves_nothing(program, id) {
                 vec![default_choice(0.0)]
             } else {
@@ -94,15 +95,20 @@ impl ProfileCost {
                 match recorded.or_else(|| self.as_plain(program, id)) {
                     Some(choices) => {
                         measured += 1;
+                        pieces = self.pieces(program, id, &choices);
                         choices
                     }
                     None => {
                         modelled.entry(key).or_default().push(id);
-                        self.estimated(program, id)?
+                        let estimated = self.estimated(program, id)?;
+                        let of = |machine: &Machine| machine.pieces(program, id, &estimated);
+                        pieces = self.fallback.as_ref().map_or(Ok(Vec::new()), of)?;
+                        estimated
                     }
                 }
             };
             table.choices.push(choices);
+            table.pieces.push(pieces);
         }
         if self.fallback.is_none() && !modelled.is_empty() {
             return Err(self.missing(program, &modelled));
@@ -110,7 +116,11 @@ impl ProfileCost {
         Ok(Estimate { table, modelled, measured })
     }
 
-    fn recorded(&self, key: &str) -> Option<&[Choice]> {
+    pub(crate) fn fallback(&self) -> Option<&Machine> {
+        self.fallback.as_ref()
+    }
+
+    pub(crate) fn recorded(&self, key: &str) -> Option<&[Choice]> {
         self.by_key.get(key).map(|&index| self.profile.kernels[index].choices.as_slice())
     }
 
@@ -119,7 +129,7 @@ impl ProfileCost {
         let (graph, node) = (&program.graph, program.graph.node(id));
         let types: Vec<&TensorType> = node.inputs.iter().map(|&input| &graph.value(input).ty).collect();
         let (op, inputs) = node.op.plain(&types)?;
-        let recorded = self.recorded(&kernel_key_of(&op, &inputs.iter().collect::<Vec<_>>(), graph.precision))?;
+        let recorded = self.recorded(&kernel_key_of(&op, &inputs, graph.precision))?;
         let moved = inputs.iter().chain([&graph.value(node.outputs[0]).ty]).map(|ty| ty.bytes() as f64);
         let more = (traffic_bytes(program, id) as f64 / moved.sum::<f64>().max(1.0)).max(1.0);
         Some(recorded.iter().map(|choice| Choice { seconds: choice.seconds * more, ..choice.clone() }).collect())

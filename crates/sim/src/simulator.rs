@@ -14,6 +14,7 @@
 //! right (`check`), what kernels cost ([`crate::Machine`], [`crate::ProfileCost`]).
 
 use crate::{Links, SimError, Stuck};
+use vdnn_graph::NodeId;
 use vdnn_schedule::{Action, Direction, KernelTable, Region, Schedule, Span, Timeline};
 
 /// Runs a schedule once and returns its timeline.
@@ -294,10 +295,10 @@ impl<'s> Run<'s> {
 }
 
 fn launch_seconds(schedule: &Schedule, table: &KernelTable, node: usize, algo: usize) -> Result<f64, SimError> {
-    let (choices, algorithm) = (&table.choices[node], &schedule.algorithms[algo]);
+    let (id, algorithm) = (NodeId(node as u32), &schedule.algorithms[algo]);
     let name = &schedule.nodes[node];
-    let Some(choice) = choices.iter().find(|choice| choice.algorithm == *algorithm) else {
-        let known = choices.iter().map(|choice| choice.algorithm.clone()).collect();
+    let Some(choice) = table.find(id, algorithm) else {
+        let known = table.all(id).map(|choice| choice.algorithm.clone()).collect();
         return Err(SimError::UnknownAlgorithm { node: name.clone(), algorithm: algorithm.clone(), known });
     };
     if choice.seconds >= 0.0 && choice.seconds.is_finite() {

@@ -2,12 +2,13 @@
 
 use crate::TrainError;
 use std::sync::Arc;
-use vdnn_graph::{NodeId, Program};
+use vdnn_graph::{Node, NodeId, Program, Use};
 use vdnn_memory::{
     Budgets, Encoded, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy,
 };
-use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule};
+use vdnn_schedule::{Action, AlgoId, Choice, KernelTable, Schedule, split_pieces};
 use vdnn_sim::Links;
+use vdnn_tensor::Bytes;
 
 /// How to plan.
 pub struct Settings {
@@ -101,6 +102,16 @@ impl Settings {
     pub fn take_encodings(&self) -> bool {
         self.encodings == Encodings::Auto && self.policy.takes_encodings()
     }
+
+    /// For which budget kernels in pieces of the batch are wanted, if at all: by a policy that takes them, or by the schedule
+    /// whose algorithms are to be used.
+    pub fn pieces_within(&self) -> Option<Bytes> {
+        let named = |schedule: &Schedule| schedule.algorithms.iter().any(|name| split_pieces(name).1 > 1);
+        match &self.algos_from {
+            Some(schedule) => named(schedule).then_some(0),
+            None => self.budgets.device.filter(|_| self.policy.takes_pieces()),
+        }
+    }
 }
 
 /// A program with its plan and schedule.
@@ -122,7 +133,7 @@ impl Planned {
         let mut schedule = (*self.schedule).clone();
         let added = AlgoId(schedule.algorithms.len() as u32);
         schedule.algorithms.push(name.to_string());
-        let offered = |node: NodeId| self.kernels.of(node).iter().any(|choice| choice.algorithm == name);
+        let offered = |node: NodeId| self.kernels.find(node, name).is_some();
         for command in &mut schedule.commands {
             match &mut command.action {
                 Action::Launch { node, algo, .. } if offered(*node) => *algo = added,
@@ -140,7 +151,8 @@ impl Planned {
     /// Time of the runs that make again what had been made, in seconds.
     pub fn recompute_seconds(&self) -> f64 {
         let again = self.plan.order.iter().filter(|u| u.run > 0);
-        again.fold(0.0, |sum, u| sum + self.kernels.of(u.node)[self.plan.choice(u.node)].seconds)
+        let seconds = |u: &Use| self.kernels.get(u.node, self.plan.choice(u.node)).map_or(0.0, |choice| choice.seconds);
+        again.fold(0.0, |sum, u| sum + seconds(u))
     }
 }
 
@@ -199,17 +211,33 @@ fn restrict(priced: &mut Priced, schedule: &Schedule) -> Result<(), TrainError> 
         return Err(TrainError::OtherNetwork { expected, found });
     }
     let wanted = schedule.algorithms_by_node();
-    for (node, choices) in program.graph.nodes().iter().zip(&mut kernels.choices) {
+    for (id, node) in program.graph.node_ids().zip(program.graph.nodes()) {
         let Some(&algorithm) = wanted.get(node.name.as_str()) else { continue };
-        let available: Vec<&str> = choices.iter().map(|choice| choice.algorithm.as_str()).collect();
-        if !available.contains(&algorithm) {
+        let Some(choice) = wanted_choice(kernels, id, algorithm, samples(program, node)).cloned() else {
+            let available: Vec<&str> = kernels.all(id).map(|choice| choice.algorithm.as_str()).collect();
             return Err(TrainError::UnknownAlgorithm {
                 node: node.name.clone(),
                 algorithm: algorithm.to_string(),
                 available: available.join(", "),
             });
+        };
+        // Also a choice in pieces is then the node's only one.
+        kernels.choices[id.index()] = vec![choice];
+        if let Some(pieces) = kernels.pieces.get_mut(id.index()) {
+            pieces.clear();
         }
-        choices.retain(|choice| choice.algorithm == algorithm);
     }
     Ok(())
+}
+
+/// The choice of this name. In pieces that the samples do not divide into (another batch than the schedule's) the same kernel
+/// for the whole batch.
+fn wanted_choice<'a>(kernels: &'a KernelTable, id: NodeId, algorithm: &str, samples: u64) -> Option<&'a Choice> {
+    let (whole, pieces) = split_pieces(algorithm);
+    let name = if samples.is_multiple_of(pieces) && samples > 0 { algorithm } else { whole };
+    kernels.find(id, name)
+}
+
+fn samples(program: &Program, node: &Node) -> u64 {
+    node.inputs.first().map_or(1, |&id| program.graph.value(id).ty.shape.samples())
 }

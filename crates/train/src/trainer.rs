@@ -343,9 +343,11 @@ fn plan_programs(
     homes: &HomeLayout,
     recipe: &Recipe,
 ) -> Result<Vec<(u64, Planned)>, TrainError> {
-    // All kernels, whatever the budget: a floor must not depend on the budget that was asked for.
-    let request = KernelRequest { deterministic: recipe.deterministic, workspace_limit: None };
     let settings = &recipe.settings;
+    // All kernels, whatever the budget: a floor must not depend on the budget that was asked for. (Of kernels in pieces a GPU
+    // leaves out what is small beside the budget; the leanest kernels of all are rarely among those.)
+    let pieces_within = settings.pieces_within();
+    let request = KernelRequest { pieces_within, ..KernelRequest::whole(recipe.deterministic) };
     // Without a budget everything is kept, whatever it is.
     let encodings = settings.take_encodings() && settings.budgets.device.is_some();
     let mut planned = Vec::new();

@@ -14,7 +14,7 @@ pub(crate) fn check(schedule: &Schedule, table: &KernelTable) -> Vec<Violation> 
         let Action::Launch { node, algo, workspace, .. } = &command.action else { continue };
         let (name, algorithm) = (describe::node(schedule, *node), &schedule.algorithms[algo.index()]);
         let Some(choice) = table.find(*node, algorithm) else {
-            let known: Vec<&str> = table.of(*node).iter().map(|choice| choice.algorithm.as_str()).collect();
+            let known: Vec<&str> = table.all(*node).map(|choice| choice.algorithm.as_str()).collect();
             let message = format!("expected {name} by one of {}, found {algorithm}", known.join(", "));
             found.push(Violation::at(Rule::Kernels, index, message));
             continue;

@@ -161,12 +161,17 @@ fn workspaces_suffice_for_the_algorithms() {
         seconds: 1.0,
         deterministic: true,
     };
-    let mut table = KernelTable { choices: vec![vec![choice("gemm", 48), choice("direct", 0)]; schedule.nodes.len()] };
+    let mut table = KernelTable::new(vec![vec![choice("gemm", 48), choice("direct", 0)]; schedule.nodes.len()]);
     assert_eq!(kernels(&schedule, &table), vec![]);
     table.choices[0] = vec![choice("gemm", 49)];
     expect(&kernels(&schedule, &table), Rule::Kernels, &["expected 49 bytes", "conv0 by gemm", "found 48"]);
     table.choices[0] = vec![choice("fft", 0)];
     expect(&kernels(&schedule, &table), Rule::Kernels, &["expected conv0 by one of fft, found gemm"]);
+    // Also among the choices in pieces of the batch.
+    table.pieces = vec![vec![choice("gemm", 49)]];
+    expect(&kernels(&schedule, &table), Rule::Kernels, &["expected 49 bytes", "conv0 by gemm", "found 48"]);
+    table.pieces[0] = vec![choice("gemm", 48)];
+    assert_eq!(kernels(&schedule, &table), vec![]);
     table.choices.pop();
     expect(&kernels(&schedule, &table), Rule::Kernels, &["kernel table of"]);
 }

@@ -1,7 +1,7 @@
 //! Runs every op, then whole networks under all policies, on the GPU and on the CPU, and compares.
 //!
 //! Prints one JSON line a case and a table with PASS or FAIL at the end; exits 1 on FAIL or without a GPU. Parts are chosen
-//! by name (`ops nets policies memory profile model account`); without names all but the last two run, which take further
+//! by name (`ops pieces nets policies memory profile model account`); without names all but the last two run, which take further
 //! words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
 
 mod account;
@@ -11,6 +11,7 @@ mod memory;
 mod model;
 mod nets;
 mod ops;
+mod pieces;
 mod policies;
 mod profiles;
 mod single;
@@ -71,7 +72,7 @@ impl Report {
 
 /// A GPU that measures quickly.
 pub fn cuda() -> Outcome<CudaDevice> {
-    let measure = MeasureOptions { seconds: 20.0, repetitions: 2, ..MeasureOptions::default() };
+    let measure = MeasureOptions { seconds: 20.0, repetitions: 2, pieces_from: 1 << 16, ..MeasureOptions::default() };
     Ok(CudaDevice::open_with(0, &LibraryOptions::default(), CudaOptions { measure, ..CudaOptions::default() })?)
 }
 
@@ -89,13 +90,17 @@ pub fn relative_error(got: &[f32], want: &[f32]) -> f64 {
 fn run(part: &str, words: &[String], report: &mut Report) -> Outcome {
     match part {
         "ops" => ops::run(report),
+        "pieces" => pieces::run(report),
         "nets" => nets::run(report),
         "policies" => policies::run(report),
         "memory" => memory::run(report),
         "profile" => profiles::run(report),
         "model" => model::run(report, words),
         "account" => account::run(report, words),
-        other => Err(format!("expected ops, nets, policies, memory, profile, model or account, found {other}").into()),
+        other => {
+            Err(format!("expected ops, pieces, nets, policies, memory, profile, model or account, found {other}")
+                .into())
+        }
     }
 }
 
@@ -104,7 +109,7 @@ fn main() {
     let wordy = words.iter().position(|word| word == "model" || word == "account").unwrap_or(words.len());
     let (mut parts, rest) = (words[..wordy].to_vec(), &words[wordy..]);
     if words.is_empty() {
-        parts = ["ops", "nets", "policies", "memory", "profile"].map(String::from).to_vec();
+        parts = ["ops", "pieces", "nets", "policies", "memory", "profile"].map(String::from).to_vec();
     }
     parts.extend(rest.first().cloned());
     // The context is kept, so that devices opened one after the other do not each make one.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use vdnn_graph::ValueId;
 use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, LayerError, Linear, MaxPool2d, Net, Relu, Sequential};
 use vdnn_memory::{PlanError, Sync};
-use vdnn_schedule::{Direction, Schedule, Space};
+use vdnn_schedule::{Direction, Schedule, Space, split_pieces};
 use vdnn_train::{Encodings, Network, TrainError, Trainer};
 
 const IMAGE: [u64; 3] = [3, 64, 64];
@@ -70,6 +70,7 @@ pub fn run(report: &mut Report) -> Outcome {
         run.budget = Some(floor(&mut run, &network)?);
         report.outcome(&format!("hybrid at its floor, encodings {encodings:?}"), compare(&run, &network, &want));
     }
+    report.outcome("hybrid in pieces", in_pieces(&network));
     for policy in ["none-m", "all-m", "conv-m"] {
         let run = Run { policy, ..Run::small(BATCH, IMAGE) };
         report.outcome(policy, close(&run, &network, &want));
@@ -108,6 +109,21 @@ fn compare(run: &Run<'_>, network: &dyn Network, want: &End) -> Outcome<(bool, V
     // Only `hybrid` takes encodings, and at its floor they pay.
     let expected = run.policy == "hybrid" && run.encodings == Encodings::Auto;
     Ok((got == *want && within && (encoded > 0) == expected, facts))
+}
+
+/// `hybrid` a little above its floor, with kernels in pieces of the batch if any pays: the bits of `none` in the same pieces.
+fn in_pieces(network: &dyn Network) -> Outcome<(bool, Value)> {
+    let mut tight = Run { policy: "hybrid", ..Run::small(BATCH, IMAGE) };
+    let floor = floor(&mut tight, network)?;
+    tight.budget = Some(floor + floor / 10);
+    let (got, trainer) = finish(&tight, network)?;
+    let schedule = Schedule::clone(&trainer.planned().schedule);
+    let peak = trainer.peak_bytes(Space::Device);
+    drop(trainer);
+    let names: Vec<&String> = schedule.algorithms.iter().filter(|name| split_pieces(name).1 > 1).collect();
+    let (want, _) = finish(&Run { algos_from: Some(schedule.clone()), ..Run::small(BATCH, IMAGE) }, network)?;
+    let facts = json!({"pieces": names, "losses": got.losses, "peak_bytes": peak, "budget": tight.budget});
+    Ok((got == want && tight.budget.is_some_and(|budget| peak <= budget), facts))
 }
 
 /// With algorithms of its own a policy's numbers are close.

@@ -15,9 +15,9 @@ pub fn run(report: &mut Report) -> Outcome {
     let mut device = cuda()?;
     let start = Instant::now();
     let none = ProfileOptions { seconds: 0.0, ..ProfileOptions::default() };
-    let rates = profile(&mut device, &graphs, none, None)?;
+    let rates = profile(&mut device, &graphs, &[], none, None)?;
     let missing = rates.missing;
-    let all = profile(&mut device, &graphs, ProfileOptions::default(), Some(rates.profile))?;
+    let all = profile(&mut device, &graphs, &[], ProfileOptions::default(), Some(rates.profile))?;
     let seconds = start.elapsed().as_secs_f64();
     let found = &all.profile;
     let fast = [found.d2h, found.h2d, found.duplex_each].iter().all(|rate| *rate > 1e9);
@@ -30,7 +30,7 @@ pub fn run(report: &mut Report) -> Outcome {
     });
     report.case("profile in two pieces", fast && every && missing > 0 && all.missing == 0, facts);
     let start = Instant::now();
-    let again = profile(&mut device, &graphs, ProfileOptions::default(), Some(all.profile.clone()))?;
+    let again = profile(&mut device, &graphs, &[], ProfileOptions::default(), Some(all.profile.clone()))?;
     let same = again.profile == all.profile && start.elapsed().as_secs_f64() < 1.0;
     report.case("nothing is measured twice", same, json!({}));
     for entry in &found.kernels {

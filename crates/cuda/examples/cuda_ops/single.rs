@@ -7,12 +7,12 @@ use vdnn_cuda::CudaDevice;
 use vdnn_graph::{Graph, InPlace, LayerId, Op, Phase, Program, Role, ValueId};
 use vdnn_memory::{Budgets, HomeLayout, Options, Problem, compile_with_policy, policies};
 use vdnn_runtime::{CpuDevice, Device, Executor, KernelRequest, ScheduleId};
-use vdnn_schedule::{Schedule, Space};
+use vdnn_schedule::{KernelTable, Schedule, Space};
 use vdnn_sim::Links;
 use vdnn_tensor::{DType, Philox, TensorType};
 
 /// Algorithms of one node that are tried.
-const MOST_ALGORITHMS: usize = 4;
+pub const MOST_ALGORITHMS: usize = 4;
 
 /// A graph under construction whose inputs are filled by their names.
 pub struct Build {
@@ -159,11 +159,7 @@ impl Gpu {
         let pairs: Vec<[String; 2]> = build.pairs.iter().map(|&(a, b)| [name(a), name(b)]).collect();
         let odd = build.graph.values().iter().any(|value| value.name.starts_with("awkward"));
         let program = Arc::new(Program::linearize(build.graph, InPlace::Allowed)?);
-        let mut cpu = Executor::new(CpuDevice::new()?);
-        let schedule = schedules(cpu.device_mut(), &program)?.remove(0);
-        cpu.reserve(schedule.peak_bytes(Space::Device), 0)?;
-        let id = cpu.add(Arc::clone(&program), Arc::new(schedule))?;
-        let want = run(&mut cpu, id, &program)?;
+        let want = on_cpu(&program)?;
         let outputs = ends(&program.graph).outputs;
         let place = |name: &String| outputs.iter().position(|(other, _)| other == name).ok_or("no such output");
         let (mut worst, mut same_bits, mut as_plain, mut as_cpu) = (0f64, true, true, true);
@@ -192,14 +188,34 @@ impl Gpu {
     }
 }
 
+impl Gpu {
+    /// The GPU's choices for each node.
+    pub fn kernels(&mut self, program: &Program) -> Outcome<KernelTable> {
+        Ok(self.executor.device_mut().kernel_table(&program.graph, KernelRequest::whole(true))?)
+    }
+
+    /// All outputs with the first choice of each node.
+    pub fn run_with(&mut self, program: &Arc<Program>, kernels: &KernelTable) -> Outcome<Vec<Vec<u8>>> {
+        let schedule = schedule(program, kernels)?;
+        let id = self.executor.add(Arc::clone(program), Arc::new(schedule))?;
+        run(&mut self.executor, id, program)
+    }
+}
+
+/// All outputs on the CPU.
+pub fn on_cpu(program: &Arc<Program>) -> Outcome<Vec<Vec<u8>>> {
+    let mut cpu = Executor::new(CpuDevice::new()?);
+    let schedule = schedules(cpu.device_mut(), program)?.remove(0);
+    cpu.reserve(schedule.peak_bytes(Space::Device), 0)?;
+    let id = cpu.add(Arc::clone(program), Arc::new(schedule))?;
+    run(&mut cpu, id, program)
+}
+
 /// A schedule for each of the first few algorithms.
 fn schedules(device: &mut dyn Device, program: &Program) -> Outcome<Vec<Schedule>> {
     let graph = &program.graph;
-    let kernels = device.kernel_table(graph, KernelRequest { deterministic: true, workspace_limit: None })?;
+    let kernels = device.kernel_table(graph, KernelRequest::whole(true))?;
     let most = kernels.choices.iter().map(Vec::len).max().unwrap_or(1).min(MOST_ALGORITHMS);
-    let homes = HomeLayout::for_graphs(&[graph], 256);
-    let links = Links { d2h: 5e10, h2d: 5e10, duplex_each: 4e10, latency: 1e-5 };
-    let policy = policies::find("none").ok_or("no policy `none`")?;
     let mut all = Vec::new();
     for choice in 0..most {
         let mut kernels = kernels.clone();
@@ -208,11 +224,19 @@ fn schedules(device: &mut dyn Device, program: &Program) -> Outcome<Vec<Schedule
             choices.swap(0, wanted);
             choices.truncate(1);
         }
-        let (budgets, options) = (Budgets::default(), Options::default());
-        let problem = Problem { program, kernels: &kernels, links, homes: &homes, budgets, options, encoded: None };
-        all.push(compile_with_policy(&problem, policy.as_ref())?.0);
+        all.push(schedule(program, &kernels)?);
     }
     Ok(all)
+}
+
+/// Everything kept, the first choice of each node.
+fn schedule(program: &Program, kernels: &KernelTable) -> Outcome<Schedule> {
+    let homes = HomeLayout::for_graphs(&[&program.graph], 256);
+    let links = Links { d2h: 5e10, h2d: 5e10, duplex_each: 4e10, latency: 1e-5 };
+    let policy = policies::find("none").ok_or("no policy `none`")?;
+    let (budgets, options) = (Budgets::default(), Options::default());
+    let problem = Problem { program, kernels, links, homes: &homes, budgets, options, encoded: None };
+    Ok(compile_with_policy(&problem, policy.as_ref())?.0)
 }
 
 /// Writes all inputs, runs once, reads all outputs.
@@ -226,6 +250,7 @@ fn run<D: Device>(executor: &mut Executor<D>, id: ScheduleId, program: &Program)
     Ok(read.collect::<Result<_, _>>()?)
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
+/// Bytes as numbers.
+pub fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
 }

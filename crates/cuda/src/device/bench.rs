@@ -7,6 +7,8 @@
 //!                        └─► every plan, best guess first ─► time on scratch memory ─► faster or smaller than all others?
 //! ```
 
+mod pieces;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -105,12 +107,26 @@ pub(super) struct Bench {
     timer: Timer,
     options: MeasureOptions,
     spent: f64,
+    spent_on_pieces: f64,
 }
 
 impl Bench {
     pub fn new(gpu: &Gpu, folder: Option<&Path>, device: &str, options: MeasureOptions) -> Result<Self, CudaError> {
         let (plans, scratch, timer) = (Plans::default(), Scratch::default(), Timer::new(gpu)?);
-        Ok(Bench { plans, measured: Measurements::open(folder, device), scratch, timer, options, spent: 0.0 })
+        Ok(Bench {
+            plans,
+            measured: Measurements::open(folder, device),
+            scratch,
+            timer,
+            options,
+            spent: 0.0,
+            spent_on_pieces: 0.0,
+        })
+    }
+
+    /// See [`MeasureOptions::pieces_from`].
+    pub fn pieces_from(&self) -> u64 {
+        self.options.pieces_from
     }
 
     /// Choices of every pattern, in order. Scratch memory is given back at the end.
@@ -138,9 +154,14 @@ impl Bench {
                 break;
             }
         }
+        self.finish();
+        all
+    }
+
+    /// Gives scratch memory back and keeps what was measured.
+    fn finish(&mut self) {
         self.scratch = Scratch::default();
         self.measured.save();
-        all
     }
 
     fn choices_of(
@@ -151,7 +172,6 @@ impl Bench {
         share: f64,
     ) -> Result<Vec<Choice>, Failure> {
         let site = pattern.site(OWN);
-        let bias = site.inputs.get(2).map(|_| 2.0 * site.outputs[0].ty.bytes() as f64);
         let mut choices = if let Some(found) = convolution::of(&site) {
             let found = found?;
             if found.is_empty() { nothing(EMPTY) } else { self.convolution(gpu, &found, deterministic, share)? }
@@ -161,10 +181,8 @@ impl Bench {
         } else {
             return self.own(gpu, pattern);
         };
-        if let (vdnn_graph::Op::Conv2d(_) | vdnn_graph::Op::Linear, Some(bytes)) = (site.op, bias) {
-            let seconds = self.estimate(gpu, bytes, 1)?;
-            choices.iter_mut().for_each(|choice| choice.seconds += seconds);
-        }
+        let bias = self.bias(gpu, pattern)?;
+        choices.iter_mut().for_each(|choice| choice.seconds += bias);
         Ok(choices)
     }
 

@@ -18,7 +18,32 @@ pub(super) struct Convolution<'a> {
     pub operands: [Operand<'a>; 3],
 }
 
+/// A convolution in pieces of the batch: one problem, and where the operands of each piece begin.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cut {
+    pub problem: ConvolutionProblem,
+    /// Addresses of X, W and Y, piece by piece.
+    pub addresses: Vec<[u64; 3]>,
+}
+
 impl Convolution<'_> {
+    /// The same in so many pieces; `None` where the samples do not divide.
+    pub fn cut(&self, pieces: u64) -> Option<Cut> {
+        if pieces == 0 || !self.problem.n.is_multiple_of(pieces) {
+            return None;
+        }
+        let n = self.problem.n / pieces;
+        let [x, w, y] = &self.operands;
+        let start = |of: &Operand<'_>, piece: u64| of.address + piece * n * of.batch_stride * of.ty.dtype.size();
+        let addresses: Vec<[u64; 3]> = (0..pieces).map(|piece| [start(x, piece), w.address, start(y, piece)]).collect();
+        let mut problem = ConvolutionProblem { n, ..self.problem };
+        problem.alignment = addresses.iter().flatten().map(|&address| alignment(address)).min()?;
+        if n == 1 {
+            problem.pack();
+        }
+        Some(Cut { problem, addresses })
+    }
+
     /// True when there is nothing to compute. The result is then zero where it has elements.
     pub fn is_empty(&self) -> bool {
         let p = &self.problem;
@@ -79,7 +104,7 @@ fn problem<'a>(
         groups: conv.groups,
         x_batch_stride: c * h * width,
         y_batch_stride: k * oh * ow,
-        alignment: operands.iter().map(alignment).min().unwrap_or(BEST_ALIGNMENT),
+        alignment: operands.iter().map(|operand| alignment(operand.address)).min().unwrap_or(BEST_ALIGNMENT),
     };
     // The distance of one sample to the next means nothing when there is one: equal problems stay equal.
     if n > 1 {
@@ -89,8 +114,8 @@ fn problem<'a>(
 }
 
 /// What the first address is a multiple of, as far as it matters. Strides cuDNN knows by themselves.
-fn alignment(operand: &Operand<'_>) -> u64 {
-    1 << (operand.address | BEST_ALIGNMENT).trailing_zeros()
+fn alignment(address: u64) -> u64 {
+    1 << (address | BEST_ALIGNMENT).trailing_zeros()
 }
 
 #[cfg(test)]
@@ -138,6 +163,24 @@ mod tests {
         let odd = found(&op, &[slice(&x, 256, 161), w], &[slice(&y, 1024, 96)]);
         assert_eq!((odd.x_batch_stride, odd.alignment), (161, 16));
         assert_eq!(found(&op, &[slice(&x, 260, 160), w], &[slice(&y, 1024, 96)]).alignment, 4);
+    }
+
+    #[test]
+    fn pieces_are_samples_one_after_the_other() {
+        let (x, w, y) = (f32s([6, 1, 3, 3]), f32s([6, 1, 1, 1]), f32s([6, 6, 3, 3]));
+        let slice = Operand { ty: &y, address: 1024, batch_stride: 60 };
+        let operands = [Operand::contiguous(&x, 256), Operand::contiguous(&w, 512), slice];
+        let op = Op::Conv2d(Conv2d::default());
+        let problem = found(&op, &operands[..2], &operands[2..]);
+        let whole = Convolution { problem, operands };
+        assert_eq!(whole.cut(1), Some(Cut { problem, addresses: vec![[256, 512, 1024]] }));
+        let halves = whole.cut(2).unwrap();
+        assert_eq!(halves.addresses, [[256, 512, 1024], [256 + 3 * 36, 512, 1024 + 3 * 240]]);
+        // The second half of X lies at a multiple of 4 only.
+        assert_eq!(halves.problem, ConvolutionProblem { n: 3, alignment: 4, ..problem });
+        let singles = whole.cut(6).unwrap().problem;
+        assert_eq!((singles.n, singles.x_batch_stride, singles.y_batch_stride), (1, 9, 54));
+        assert!(whole.cut(4).is_none() && whole.cut(0).is_none());
     }
 
     #[test]

@@ -21,8 +21,12 @@ const COPY_BYTES: u64 = 256 << 20;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasureOptions {
     /// Time for all measuring of a device's life. Beyond it only the most promising plan and the one with the least
-    /// workspace are measured.
+    /// workspace are measured. Kernels in pieces of the batch, if asked for, may take as much again; beyond it they are left
+    /// out.
     pub seconds: f64,
+    /// Kernels whose fastest choice wants no more workspace, nor more than a small share of the budget, are not measured in
+    /// pieces.
+    pub pieces_from: u64,
     /// Timed runs of a kernel, of which the median counts.
     pub repetitions: usize,
     /// A plan is given up when its first timed run takes so many times the best one's.
@@ -31,7 +35,7 @@ pub struct MeasureOptions {
 
 impl Default for MeasureOptions {
     fn default() -> Self {
-        MeasureOptions { seconds: 60.0, repetitions: 5, give_up: 3.0 }
+        MeasureOptions { seconds: 60.0, pieces_from: 64 << 20, repetitions: 5, give_up: 3.0 }
     }
 }
 

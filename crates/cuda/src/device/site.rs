@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vdnn_graph::Op;
+use vdnn_schedule::{piece_sum_bytes, split_pieces};
 use vdnn_tensor::TensorType;
 
-use super::convolution::{self, Convolution};
+use super::convolution::{self, Convolution, Cut};
 use super::gpu::{Bytes, Gpu, Work};
 use super::product;
 use crate::cudnn::{Addresses, ConvolutionProblem, Plan, PlanName, Precision, Target};
@@ -86,17 +87,44 @@ impl Site<'_> {
         if found.is_empty() {
             works.extend(zeros(&self.outputs[0]));
         } else {
-            let plan = plans.find(gpu, &found.problem, self.algorithm)?;
-            self.check_workspace(plan.workspace_bytes)?;
-            let [x, w, y] = found.operands.map(|operand| operand.address);
-            let Bytes { address: workspace, bytes: workspace_bytes } = self.workspace;
-            // SAFETY: the operands' types and strides are those of the problem, and the addresses lie in the arena (or
-            // in scratch memory while measuring), which outlives the work.
-            let site = unsafe { plan.bind(Addresses { x, w, y, workspace, workspace_bytes }) };
-            works.push(Work::Convolution { site: site.map_err(|e| e.to_string())?, plan });
+            let (name, pieces) = split_pieces(self.algorithm);
+            let cut = found.cut(pieces).ok_or_else(|| format!("expected samples that divide into {pieces} pieces"))?;
+            let plan = plans.find(gpu, &cut.problem, name)?;
+            works = self.pieces(&cut, &plan, gpu)?;
         }
         self.add_bias(&mut works, gpu)?;
         Ok(works)
+    }
+
+    /// The pieces' convolutions in order; of a weight gradient, each later one into the workspace and then added to dW.
+    fn pieces(&self, cut: &Cut, plan: &Arc<Plan>, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
+        let outputs: Vec<TensorType> = self.outputs.iter().map(|operand| operand.ty.clone()).collect();
+        let sum_bytes = if cut.addresses.len() > 1 { piece_sum_bytes(self.op, &outputs) } else { 0 };
+        self.check_workspace(plan.workspace_bytes + sum_bytes)?;
+        let Bytes { address, bytes } = self.workspace;
+        let (workspace, workspace_bytes) = (address + sum_bytes, bytes - sum_bytes);
+        let mut works = Vec::new();
+        for (piece, &[x, w, y]) in cut.addresses.iter().enumerate() {
+            let later = piece > 0 && sum_bytes > 0;
+            let w = if later { address } else { w };
+            // SAFETY: the operands' types and strides are those of the problem, piece after piece, and the addresses lie in
+            // the arena (or in scratch memory while measuring), which outlives the work; a later piece's dW lies at the
+            // workspace's beginning, which the plan is not given.
+            let site = unsafe { plan.bind(Addresses { x, w, y, workspace, workspace_bytes }) };
+            works.push(Work::Convolution { site: site.map_err(|e| e.to_string())?, plan: plan.clone() });
+            if later {
+                works.extend(self.add_to_output(address, gpu)?);
+            }
+        }
+        Ok(works)
+    }
+
+    /// Adds what lies at `address` to the output.
+    fn add_to_output(&self, address: u64, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
+        let sum = self.outputs[0];
+        let plan = kernels::prepare(&Op::Add, &[sum, Operand::contiguous(sum.ty, address)], &[sum], 0);
+        let launches = plan.map_err(|e| e.to_string())?.launches;
+        launches.iter().map(|launch| gpu.settle(launch).map(Work::Kernel).map_err(|e| e.to_string())).collect()
     }
 
     fn product(&self, found: product::Found, gpu: &mut Gpu) -> Result<Vec<Work>, String> {

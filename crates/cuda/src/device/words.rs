@@ -61,10 +61,15 @@ pub(super) fn misuse(place: &str, reason: &str) -> DeviceError {
 
 /// A node's choices, or why it has none.
 pub(super) fn in_words(node: &Node, choices: Result<Vec<Choice>, Failure>) -> Result<Vec<Choice>, DeviceError> {
-    choices.map_err(|failure| match failure {
-        Failure::Refused(reason) => no_choice(&node.name, reason),
-        Failure::Broken(error) => DeviceError::Backend { call: node.name.clone(), message: error.to_string() },
-    })
+    choices.map_err(|failure| broken(&node.name, failure))
+}
+
+/// Why nothing was measured.
+pub(super) fn broken(place: &str, failure: Failure) -> DeviceError {
+    match failure {
+        Failure::Refused(reason) => no_choice(place, reason),
+        Failure::Broken(error) => DeviceError::Backend { call: place.to_string(), message: error.to_string() },
+    }
 }
 
 fn no_choice(node: &str, reason: String) -> DeviceError {

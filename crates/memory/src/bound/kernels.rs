@@ -45,9 +45,9 @@ impl<'a> Kernels<'a> {
 
     /// Bytes and seconds of each choice that fits. A kernel without choices takes no time.
     fn choices(&self, step: usize) -> impl Iterator<Item = (f64, f64)> + '_ {
-        let table = self.problem.kernels.of(self.problem.program.order[step]);
-        let all = table.iter().map(|choice| (choice.workspace as f64, choice.seconds));
-        let none = table.is_empty().then_some((0.0, 0.0));
+        let (node, kernels) = (self.problem.program.order[step], self.problem.kernels);
+        let all = kernels.all(node).map(|choice| (choice.workspace as f64, choice.seconds));
+        let none = kernels.of(node).is_empty().then_some((0.0, 0.0));
         let operands = self.operands[step];
         all.chain(none).map(move |(workspace, seconds)| (operands + workspace, seconds)).filter(|c| c.0 <= self.room)
     }

@@ -11,7 +11,7 @@
 //! memory than keeping, a later pass may fit where the first does not.
 
 use super::{Algorithms, All, Conv, MemoryPolicy, None, all, conv};
-use crate::algorithms::{choose_beside, least_workspace};
+use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::estimate::estimated_seconds;
 use crate::{Gap, Infeasible, MemoryPlan, Problem, fit_to_budget};
 use vdnn_tensor::Bytes;
@@ -45,7 +45,7 @@ impl MemoryPolicy for Dynamic {
         let last_resort = match fit_to_budget(
             problem,
             self.name(),
-            &least_workspace(problem, MemoryPlan::keep_all(problem.program)),
+            &least_workspace(problem, MemoryPlan::keep_all(problem.program), Offered::Whole),
             &all::gaps(problem),
         ) {
             Ok(fitted) => memory_optimal.unwrap_or(fitted.plan),
@@ -75,7 +75,7 @@ fn greedy_plan_beside(problem: &Problem<'_>, gaps: &[Gap], reserve: f64) -> Opti
     for _ in 0..WALKS {
         let reserve = (room as f64 * reserve) as Bytes;
         let kept = MemoryPlan::keep_all(problem.program);
-        let plan = choose_beside(problem, &kept, &problem.liveness(), gaps, room, reserve)?;
+        let plan = choose_beside(problem, &kept, &problem.liveness(), gaps, (room, reserve), Offered::Whole)?;
         match fit_to_budget(problem, "dyn", &plan, gaps) {
             Ok(fitted) => return Some(fitted.plan),
             Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,

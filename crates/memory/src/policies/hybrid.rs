@@ -54,16 +54,20 @@ impl MemoryPolicy for Hybrid {
         "hybrid"
     }
 
+    fn takes_pieces(&self) -> bool {
+        true
+    }
+
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
         let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
         if problem.budgets.device.is_none() {
             return keep.plan(problem);
         }
         let plain = problem.plain();
-        let joint = Joint::new(&plain, "hybrid");
+        let joint = Joint::new(&plain, "hybrid").in_pieces();
         let kept = keep.plan(&plain);
         let Some(encoded) = problem.with_encodings() else { return kept.or_else(|_| joint_plan(&joint)) };
-        let encoded = Joint::new(&encoded, "hybrid");
+        let encoded = Joint::new(&encoded, "hybrid").in_pieces();
         match kept {
             // What is quicker just below the peak of `none` is quicker above it, too.
             Ok(plan) if joint.oracle() <= encoded.oracle() => Ok(plan),

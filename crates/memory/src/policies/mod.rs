@@ -28,6 +28,11 @@ pub trait MemoryPolicy: Send + Sync {
     /// Its name on the command line.
     fn name(&self) -> &str;
 
+    /// Whether it may run a kernel in pieces of the batch, so that devices offer that. The paper's policies do not.
+    fn takes_pieces(&self) -> bool {
+        false
+    }
+
     /// Plans. The same problem always gives the same plan.
     ///
     /// # Errors

@@ -28,7 +28,15 @@ pub fn sgd(momentum: f64) -> Optimizer {
 
 /// The CPU's kernels for a program, all deterministic.
 pub fn kernels(program: &Program) -> KernelTable {
-    let request = KernelRequest { deterministic: true, workspace_limit: None };
+    offered(program, KernelRequest::whole(true))
+}
+
+/// The same, in pieces of the batch too.
+pub fn kernels_in_pieces(program: &Program) -> KernelTable {
+    offered(program, KernelRequest { pieces_within: Some(0), ..KernelRequest::whole(true) })
+}
+
+fn offered(program: &Program, request: KernelRequest) -> KernelTable {
     CpuDevice::with_threads(1).unwrap().kernel_table(&program.graph, request).unwrap()
 }
 

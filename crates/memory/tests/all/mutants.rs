@@ -14,7 +14,7 @@ use vdnn_layers::{
     BatchNorm2d, Conv2d, Dropout, Flatten, Layer, Linear, MaxPool2d, Net, NetOptions, Relu, add, concat,
 };
 use vdnn_memory::{compile_with_policy, policies};
-use vdnn_runtime::ChaosDevice;
+use vdnn_runtime::{ChaosDevice, cpu};
 use vdnn_schedule::Schedule;
 
 /// What became of the mutants of one rule.
@@ -32,11 +32,26 @@ pub struct Count {
 
 /// The iteration and its schedule.
 pub fn subject() -> (Iteration, Schedule) {
-    let iteration = Iteration::training(twenty_layers(), sgd(0.9), UpdateAt::Layer);
+    let mut iteration = Iteration::training(twenty_layers(), sgd(0.9), UpdateAt::Layer);
+    in_pieces(&mut iteration, "conv2");
     let policy = policies::find("all").unwrap();
     let (schedule, _) = compile_with_policy(&iteration.problem(options(), None), policy.as_ref()).unwrap();
     assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
     (iteration, schedule)
+}
+
+/// One layer's convolutions run in two pieces of the batch.
+fn in_pieces(iteration: &mut Iteration, layer: &str) {
+    let graph = &iteration.program.graph;
+    let of_layer = |name: &str| name == layer || name.starts_with(&format!("{layer}."));
+    for (id, node) in graph.node_ids().zip(graph.nodes()).filter(|(_, node)| of_layer(&node.name)) {
+        let found = cpu::pieces(graph, node).unwrap().into_iter().find(|choice| choice.algorithm == "tiles/2");
+        if let Some(choice) = found {
+            iteration.kernels.choices[id.index()] = vec![choice];
+        }
+    }
+    let names = || iteration.kernels.choices.iter().flatten().map(|choice| choice.algorithm.as_str());
+    assert_eq!(names().filter(|name| *name == "tiles/2").count(), 3);
 }
 
 fn twenty_layers() -> Net {

@@ -11,7 +11,7 @@ pub fn random_plan(problem: &Problem<'_>, random: &mut Random) -> MemoryPlan {
     let program = problem.program;
     let mut plan = MemoryPlan::keep_all(program);
     for node in program.graph.node_ids() {
-        let n = problem.kernels.of(node).len() as u64;
+        let n = problem.kernels.all(node).count() as u64;
         plan.algos.insert(node, random.below(n) as usize);
     }
     for _ in 0..random.below(3) {

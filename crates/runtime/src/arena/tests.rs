@@ -79,3 +79,24 @@ fn parts_of_sliced_rows() {
 fn parts_never_cross_rows() {
     part_range(2, 3, 4, 0, 1);
 }
+
+#[test]
+fn pieces_of_a_batch_are_its_samples_in_order() {
+    let mut data: Vec<u32> = (0..24).collect();
+    // Four samples of two elements, six apart.
+    let sliced = View::from_rows(&data[1..], 4, 2, 6);
+    let piece = sliced.piece(1, 2);
+    assert_eq!((piece.part(0, 2), piece.part(1, 2)), (&[13, 14][..], &[19, 20][..]));
+    let whole = View::from_slice(&data).piece(2, 4);
+    assert_eq!(whole.as_slice(), Some(&[12, 13, 14, 15, 16, 17][..]));
+    let mut sliced = ViewMut::from_rows(&mut data[1..], 4, 2, 6);
+    sliced.piece(3, 4).for_each_row(|row| row.fill(99));
+    sliced.piece(0, 4).part(0, 1)[1] = 77;
+    assert_eq!((data[1], data[2], data[18], data[19], data[20], data[21]), (1, 77, 18, 99, 99, 21));
+}
+
+#[test]
+#[should_panic(expected = "do not divide into 3 pieces")]
+fn samples_that_do_not_divide_have_no_pieces() {
+    View::from_rows(&[0u8; 24], 4, 2, 6).piece(0, 3);
+}

@@ -8,7 +8,7 @@ use super::launch::supported;
 use super::{conv2d, linear, local_response_norm};
 use crate::DeviceError;
 use vdnn_graph::{Graph, Node, Op};
-use vdnn_schedule::Choice;
+use vdnn_schedule::{Choice, PIECES, PieceSum, in_pieces, piece_types};
 use vdnn_tensor::{Bytes, TensorType};
 
 /// The name of the algorithm of ops that have only one.
@@ -69,6 +69,33 @@ pub fn choices_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Res
     let mut choices: Vec<Choice> = algorithms.iter().map(|a| estimate(a, flop, operand_bytes)).collect();
     choices.sort_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.workspace.cmp(&b.workspace)));
     Ok(choices)
+}
+
+/// Every way to run a node in pieces of the batch, of all algorithms with workspace; empty for ops that have none.
+///
+/// # Errors
+/// As [`choices`].
+pub fn pieces(graph: &Graph, node: &Node) -> Result<Vec<Choice>, DeviceError> {
+    let types = |ids: &[vdnn_graph::ValueId]| ids.iter().map(|&id| graph.value(id).ty.clone()).collect::<Vec<_>>();
+    pieces_of(&node.op, &types(&node.inputs), &types(&node.outputs))
+}
+
+/// [`pieces`] from the operand types alone.
+///
+/// # Errors
+/// As [`choices`].
+pub fn pieces_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Result<Vec<Choice>, DeviceError> {
+    let mut found = Vec::new();
+    for pieces in PIECES {
+        let Some((inputs, outputs)) = piece_types(op, inputs, outputs, pieces) else { continue };
+        // The sum of a weight gradient is read again by each later piece; its writes count with the pieces.
+        let read_again = if matches!(op, Op::Conv2dWeightGrad(_)) { outputs[0].bytes() } else { 0 };
+        let sum = PieceSum { workspace: 0, seconds: read_again as f64 / MEMORY_RATE };
+        let of_one = choices_of(op, &inputs, &outputs)?;
+        let with_workspace = of_one.iter().filter(|choice| choice.workspace > 0);
+        found.extend(with_workspace.map(|choice| in_pieces(choice, pieces, sum)));
+    }
+    Ok(found)
 }
 
 fn estimate(algorithm: &Algorithm, flop: f64, operand_bytes: f64) -> Choice {

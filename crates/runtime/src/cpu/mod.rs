@@ -39,6 +39,6 @@ mod sgd;
 mod softmax_cross_entropy;
 mod stretch;
 
-pub use choices::{LOOP, choices, choices_of};
+pub use choices::{LOOP, choices, choices_of, pieces, pieces_of};
 pub use launch::{Launch, launch};
 pub use operand::{Input, Output};

@@ -6,9 +6,9 @@ use vdnn_graph::op::{
     Adam, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Concat, Conv2d, Conv2dDataGrad, Conv2dWeightGrad,
     MaxPool2d, Sgd, SoftmaxCrossEntropy, Split, Window,
 };
-use vdnn_runtime::cpu::{Input, Launch, Output, choices_of, launch};
+use vdnn_runtime::cpu::{Input, Launch, Output, choices_of, launch, pieces_of};
 use vdnn_runtime::{DeviceError, View, ViewMut};
-use vdnn_schedule::Choice;
+use vdnn_schedule::{Choice, split_pieces};
 use vdnn_tensor::{DType, Philox, TensorType};
 
 fn counter(value: u64) -> Operand {
@@ -28,6 +28,11 @@ fn random(shape: &[u64], stream: u64) -> Operand {
 fn choices<T: Real>(op: &Op, inputs: &[Operand]) -> Vec<Choice> {
     let (inputs, outputs) = types::<T>(op, inputs);
     choices_of(op, &inputs, &outputs).unwrap()
+}
+
+fn pieces<T: Real>(op: &Op, inputs: &[Operand]) -> Vec<Choice> {
+    let (inputs, outputs) = types::<T>(op, inputs);
+    pieces_of(op, &inputs, &outputs).unwrap()
 }
 
 /// Outputs of the first choice in `f64`.
@@ -135,7 +140,8 @@ fn b16_empty_batch() {
     }
 }
 
-/// Shapes with several tiles, several blocks of a product, and maps of every size; each algorithm against the plain loop.
+/// Shapes with several tiles, several blocks of a product, and maps of every size; each algorithm, whole and in pieces, against
+/// the plain loop.
 #[test]
 fn convolution_algorithms_agree_across_tiles_and_threads() {
     let square = Conv2d { padding: [1, 1], ..Conv2d::default() };
@@ -147,6 +153,8 @@ fn convolution_algorithms_agree_across_tiles_and_threads() {
         (65, 36, 140, [2, 2], [3, 3], square),
         (2, 4, 6, [90, 81], [5, 3], strided),
         (3, 600, 9, [23, 31], [1, 1], Conv2d::default()),
+        (16, 20, 36, [31, 30], [3, 3], square),
+        (16, 40, 130, [14, 15], [5, 3], strided),
     ] {
         let (x, weights) = (random(&[n, c, h, w], 1), random(&[k, c / conv.groups, kh, kw], 2));
         let forward = Op::Conv2d(conv);
@@ -163,7 +171,8 @@ fn agree(op: &Op, inputs: &[Operand]) {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| run::<f32>(op, inputs, choice, &form).unwrap().remove(0))
     };
-    let all = choices::<f32>(op, inputs);
+    let mut all = choices::<f32>(op, inputs);
+    all.extend(pieces::<f32>(op, inputs));
     let direct = all.iter().find(|choice| choice.algorithm == "direct").expect("the plain loop is always offered");
     assert!(all.iter().any(|choice| choice.workspace > 0) && direct.workspace == 0);
     let expected = on(2, direct, Form::Plain);
@@ -178,6 +187,51 @@ fn agree(op: &Op, inputs: &[Operand]) {
             choice.algorithm
         );
         assert_eq!(found, on(3, choice, Form::Sliced), "{} by {}", op.kind(), choice.algorithm);
+    }
+}
+
+/// What is made for each sample by itself has the same bits in any number of pieces; a weight gradient in pieces is the plain
+/// loops' to the last digits of `f64`. Less scratch memory is needed, and less is refused.
+#[test]
+fn pieces_of_the_batch_are_the_batch() {
+    let conv = Conv2d { padding: [1, 1], ..Conv2d::default() };
+    for (n, c, k, [h, w]) in [(8, 5, 7, [12, 11]), (16, 17, 20, [6, 5]), (16, 33, 40, [20, 19]), (64, 8, 16, [7, 7])] {
+        let (x, weights, bias) = (random(&[n, c, h, w], 1), random(&[k, c, 3, 3], 2), random(&[k], 4));
+        let dy = random(&[n, k, h, w], 3);
+        let forward = [x.clone(), weights.clone(), bias];
+        same_bits_in_pieces(&Op::Conv2d(conv), &forward);
+        same_bits_in_pieces(&Op::Conv2dDataGrad(Conv2dDataGrad { conv, input: [h, w] }), &[dy.clone(), weights]);
+        let (op, inputs) = (Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel: [3, 3] }), [x, dy]);
+        let direct = choices::<f64>(&op, &inputs).into_iter().find(|choice| choice.algorithm == "direct").unwrap();
+        let expected = run::<f64>(&op, &inputs, &direct, &Form::Plain).unwrap().remove(0);
+        for choice in pieces::<f64>(&op, &inputs) {
+            let found = run::<f64>(&op, &inputs, &choice, &Form::Sliced).unwrap().remove(0);
+            assert_near(&found, &expected, 1e-9);
+        }
+    }
+}
+
+fn same_bits_in_pieces(op: &Op, inputs: &[Operand]) {
+    let (whole, pieces) = (choices::<f32>(op, inputs), pieces::<f32>(op, inputs));
+    assert!(pieces.len() >= 3 * (whole.len() - 1), "in 2, 4 and 8 pieces at least");
+    for choice in &pieces {
+        let (name, count) = split_pieces(&choice.algorithm);
+        let one = whole.iter().find(|whole| whole.algorithm == name).unwrap();
+        assert!(choice.workspace <= one.workspace && choice.seconds > one.seconds, "{choice:?} beside {one:?}");
+        if name == "im2col" {
+            assert!(choice.workspace < one.workspace * 2 / count, "{choice:?} beside {one:?}");
+        }
+        let of = |choice: &Choice, form: Form| run::<f32>(op, inputs, choice, &form);
+        let expected = of(one, Form::Plain).unwrap();
+        assert_eq!(expected, of(choice, Form::Plain).unwrap(), "{} by {}", op.kind(), choice.algorithm);
+        assert_eq!(expected, of(choice, Form::Sliced).unwrap(), "{} by {}", op.kind(), choice.algorithm);
+        let lacking = Choice { workspace: choice.workspace - 8, ..choice.clone() };
+        assert!(matches!(of(&lacking, Form::Plain), Err(DeviceError::Kernel { .. })), "{}", choice.algorithm);
+    }
+    for refused in ["direct/2", "im2col/3", "im2col/1", "nothing/2"] {
+        let choice = Choice { algorithm: refused.to_string(), ..whole[0].clone() };
+        let refusal = run::<f32>(op, inputs, &choice, &Form::Plain);
+        assert!(matches!(refusal, Err(DeviceError::Kernel { .. })), "{refused}: {refusal:?}");
     }
 }
 

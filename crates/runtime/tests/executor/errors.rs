@@ -105,7 +105,7 @@ fn the_kernel_table_keeps_the_workspace_limit() {
     let program = program();
     let mut device = CpuDevice::with_threads(1).unwrap();
     let table = |device: &mut CpuDevice, workspace_limit| {
-        device.kernel_table(&program.graph, KernelRequest { deterministic: true, workspace_limit }).unwrap()
+        device.kernel_table(&program.graph, KernelRequest { workspace_limit, ..KernelRequest::whole(true) }).unwrap()
     };
     let (all, none) = (table(&mut device, None), table(&mut device, Some(0)));
     assert!(none.choices.iter().flatten().all(|choice| choice.workspace == 0));

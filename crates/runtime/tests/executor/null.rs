@@ -35,7 +35,7 @@ fn counts_are_the_schedules() {
 fn every_node_has_a_choice_and_memory_is_still_checked() {
     let (program, schedule) = offloaded(&program());
     let mut device = NullDevice::new();
-    let request = KernelRequest { deterministic: true, workspace_limit: Some(0) };
+    let request = KernelRequest { workspace_limit: Some(0), ..KernelRequest::whole(true) };
     let table = device.kernel_table(&program.graph, request).unwrap();
     assert!(table.choices.len() == program.n_steps() && table.choices.iter().all(|choices| !choices.is_empty()));
     let mut executor = Executor::new(device);

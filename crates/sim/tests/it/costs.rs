@@ -53,6 +53,41 @@ fn a_toy_convolution_takes_its_flop_at_a_gigaflop_a_second() {
     close(oracle_seconds(&program, &table), 3.0 * 1.728e-6);
 }
 
+/// X `[4, 64, 32, 32]`, W `[64, 64, 3, 3]`: each piece is priced as a convolution of fewer samples, a weight gradient adds its later
+/// pieces to dW, and what no piece makes leaner is not offered.
+#[test]
+fn pieces_are_priced_as_so_many_kernels() {
+    let mut graph = Graph::new("four samples");
+    let conv = Conv2d { padding: [1; 2], ..Conv2d::default() };
+    let f32s = |dims: [u64; 4]| TensorType::new(dims, DType::F32);
+    let (x, w) =
+        (graph.input("x", f32s([4, 64, 32, 32])).unwrap(), graph.parameter("w", f32s([64, 64, 3, 3])).unwrap());
+    let y = graph.push("conv", Op::Conv2d(conv), &[x, w]).unwrap()[0];
+    let weight = Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel: [3; 2] });
+    graph.push_at("conv.dw", weight, &[x, y], Phase::Backward, LayerId(0)).unwrap();
+    graph.push_at("relu", Op::Relu, &[y], Phase::Backward, LayerId(0)).unwrap();
+    let program = program(graph);
+    let mut machine = titan();
+    machine.launch_us = 1.0;
+    let table = machine.kernel_table(&program).unwrap();
+    let names = |node: u32| table.pieces_of(NodeId(node)).iter().map(|c| c.algorithm.as_str()).collect::<Vec<_>>();
+    assert_eq!(names(0), ["winograd/2", "winograd/4"]);
+    assert!(names(2).is_empty());
+    let rate = 0.75 * 336e9;
+    let (maps, kernel) = (4.0 * 128.0 * 1024.0 * 4.0, 64.0 * 64.0 * 9.0 * 4.0);
+    let flop = 2.0 * 4.0 * 64.0 * 1024.0 * 576.0;
+    for (node, factor) in [(0, 1.0), (1, 0.9)] {
+        for (choice, pieces) in table.pieces_of(NodeId(node)).iter().zip([2.0, 4.0]) {
+            let one = 1e-6 + f64::max(flop / pieces / (factor * 7e12), (maps / pieces + kernel) / rate);
+            let add = if node == 1 { 1e-6 + 3.0 * kernel / rate } else { 0.0 };
+            close(choice.seconds, pieces * one + (pieces - 1.0) * add);
+            let sum = if node == 1 { kernel as u64 } else { 0 };
+            assert_eq!(choice.workspace, (maps / pieces / 2.0) as u64 + sum, "{choice:?}");
+            assert!(choice.workspace < table.of(NodeId(node))[0].workspace);
+        }
+    }
+}
+
 #[test]
 fn algorithms_apply_where_their_condition_holds() {
     let names = |kernel: u64, node: u32| -> Vec<String> {

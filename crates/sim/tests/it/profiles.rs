@@ -1,7 +1,7 @@
 //! Recorded profiles: round trip, gaps, refusals.
 
-use vdnn_graph::op::Conv2d;
-use vdnn_graph::{Graph, InPlace, NodeId, Op, Program};
+use vdnn_graph::op::{Conv2d, Conv2dWeightGrad};
+use vdnn_graph::{Graph, InPlace, LayerId, NodeId, Op, Phase, Program};
 use vdnn_schedule::{Choice, FORMAT, Profile, ProfileEntry, kernel_key};
 use vdnn_sim::{CostError, Links, Machine, ProfileCost};
 use vdnn_tensor::{DType, TensorType};
@@ -132,4 +132,39 @@ fn encoded_kernels_that_were_not_measured_cost_what_the_plain_ones_do() {
     let titan = Machine::named("titan-x").unwrap();
     let modelled = ProfileCost::new(profile(&plain, 0)).unwrap().with_fallback(titan.clone()).kernel_table(&encoded);
     assert_eq!(modelled.unwrap().table.of(NodeId(0)), titan.choices(&encoded, NodeId(0)).unwrap());
+}
+
+/// A convolution and its weight gradient of eight samples, of which halves and quarters may have been recorded too.
+#[test]
+fn pieces_are_what_was_recorded_for_fewer_samples() {
+    let program = |n: u64| {
+        let mut graph = Graph::new("net");
+        let ty = |dims: [u64; 4]| TensorType::new(dims, DType::F32);
+        let (x, w) = (graph.input("x", ty([n, 4, 8, 8])).unwrap(), graph.parameter("w", ty([4, 4, 1, 1])).unwrap());
+        let conv = Conv2d::default();
+        let y = graph.push("conv", Op::Conv2d(conv), &[x, w]).unwrap()[0];
+        let weight = Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel: [1; 2] });
+        graph.push_at("conv.dw", weight, &[x, y], Phase::Backward, LayerId(0)).unwrap();
+        Program::linearize(graph, InPlace::Allowed).unwrap()
+    };
+    let mut profile = profile(&program(8), 2);
+    let mut record = |n: u64, choices: Vec<Choice>| {
+        let program = program(n);
+        for node in program.graph.nodes() {
+            profile.record(kernel_key(&program.graph, node), choices.clone());
+        }
+    };
+    record(4, vec![choice("engine5", 2048, 0.6e-3), choice("engine7", 1024, 0.4e-3)]);
+    record(2, vec![choice("engine5", 2000, 0.35e-3), choice("engine9", 0, 0.45e-3)]);
+    let table = ProfileCost::new(profile).unwrap().kernel_table(&program(8)).unwrap().table;
+    // Never below the whole batch's fastest; engine5 in halves and quarters is slower than engine7 and wants more.
+    let expected = [choice("engine7/2", 1024, 1e-3), choice("engine9/4", 0, 4.0 * 0.45e-3)];
+    assert_eq!(table.pieces_of(NodeId(0)), expected);
+    let weight = table.pieces_of(NodeId(1));
+    assert_eq!(
+        weight.iter().map(|c| (c.algorithm.as_str(), c.workspace)).collect::<Vec<_>>(),
+        [("engine7/2", 1024 + 256), ("engine9/4", 256)]
+    );
+    assert!(weight[1].seconds > expected[1].seconds && weight[1].seconds < expected[1].seconds + 20e-6);
+    assert_eq!(table.of(NodeId(0))[0], choice("engine5", 4096, 1e-3));
 }

@@ -4,7 +4,7 @@ use crate::setup::{Outcome, Setup, feed_pixels, run, trainer};
 use vdnn_autograd::Optimizer;
 use vdnn_datasets::fashion_mnist_sample;
 use vdnn_memory::{Options, Prefetch, Sync};
-use vdnn_schedule::Direction;
+use vdnn_schedule::{Direction, split_pieces};
 use vdnn_tensor::DType;
 use vdnn_train::{Encodings, Feed, Optimization, TrainError};
 
@@ -137,6 +137,37 @@ fn encoded_bits_are_those_of_none() {
         let back = run(&Setup { budget: Some(floors[0]), algos_from, ..setup(Encodings::Auto) });
         assert_eq!((back.encoded, back.bits()), (with.encoded, with.bits()), "{model}");
     }
+}
+
+/// `hybrid` where it is tight takes kernels in pieces of the batch, which changes no bit against keeping everything with the
+/// same pieces, nor does the number of threads; and `none` never takes one by itself.
+#[test]
+fn pieces_of_the_batch_under_a_tight_budget() {
+    let setup = || Setup { policy: "hybrid", steps: 5, batch: 32, ..Setup::default() };
+    let in_pieces = |outcome: &Outcome| {
+        let names = outcome.schedule.algorithms.iter();
+        names.filter(|name| split_pieces(name).1 > 1).cloned().collect::<Vec<String>>()
+    };
+    let floor = match trainer(&Setup { budget: Some(1), ..setup() }) {
+        Err(TrainError::Plan(vdnn_memory::PlanError::Infeasible(refusal))) => refusal.floor,
+        other => panic!("a budget of one byte must be refused, got {}", other.map(|_| "a trainer").unwrap_err()),
+    };
+    let mut used = 0;
+    for share in [0, 5, 20] {
+        let budget = floor + floor * share / 100;
+        let outcome = run(&Setup { budget: Some(budget), ..setup() });
+        let names = in_pieces(&outcome);
+        used += names.len();
+        check_memory(&format!("at {budget} with {names:?}"), &outcome, 256);
+        let algos_from = || Some(outcome.schedule.clone());
+        let kept = run(&Setup { policy: "none", algos_from: algos_from(), ..setup() });
+        assert_eq!(in_pieces(&kept).len(), names.len());
+        assert_eq!(outcome.bits(), kept.bits(), "at {budget} with {names:?}");
+        let alone = run(&Setup { policy: "none", algos_from: algos_from(), threads: 1, ..setup() });
+        assert_eq!(alone.bits(), kept.bits(), "at {budget} with {names:?} on one thread");
+    }
+    assert!(used > 0, "no budget was tight enough");
+    assert!(in_pieces(&run(&Setup { policy: "none", steps: 1, ..setup() })).is_empty());
 }
 
 #[test]

@@ -181,7 +181,7 @@ struct Clock {
 impl Clock {
     fn of(planned: &Planned, settings: &Settings) -> Result<Self> {
         let Planned { plan, schedule, kernels, .. } = planned;
-        let seconds = |u: &Use| kernels.of(u.node).get(plan.choice(u.node)).map_or(0.0, |choice| choice.seconds);
+        let seconds = |u: &Use| kernels.get(u.node, plan.choice(u.node)).map_or(0.0, |choice| choice.seconds);
         let timeline = simulate(schedule, kernels, &settings.links)?;
         let is_launch = |command: u32| matches!(schedule.commands[command as usize].action, Action::Launch { .. });
         let launches = timeline.spans.iter().filter(|span| is_launch(span.command));

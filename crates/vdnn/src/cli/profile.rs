@@ -12,7 +12,7 @@ use vdnn_cuda::CudaDevice;
 use vdnn_cuda::profile::{ProfileOptions, Profiled, profile};
 use vdnn_graph::Graph;
 use vdnn_layers::Mode;
-use vdnn_schedule::Profile;
+use vdnn_schedule::{PIECES, Profile};
 use vdnn_train::{Optimization, program};
 
 /// Options of `vdnn profile`.
@@ -27,6 +27,10 @@ pub struct ProfileArgs {
     /// Arithmetic, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "f32")]
     dtypes: Vec<Dtype>,
+    /// Also the convolutions of each batch's halves, quarters and so on, separated by commas: with `--pieces 2,4,8` a plan may
+    /// run them in so many pieces of the batch.
+    #[arg(long, value_delimiter = ',', value_parser = pieces)]
+    pieces: Vec<u64>,
     /// The GPU.
     #[arg(long, default_value = "cuda")]
     device: DeviceName,
@@ -47,11 +51,11 @@ pub fn run(args: &ProfileArgs) -> Result<Report> {
         bail!("a profile is of a GPU: expected --device cuda, found cpu")
     };
     let known = read_known(args)?;
-    let graphs = graphs(args)?;
+    let (graphs, pieces) = (graphs(args, &[1])?, graphs(args, &args.pieces)?);
     let mut device = CudaDevice::open(ordinal)?;
     let options = ProfileOptions { deterministic: !args.nondeterministic, seconds: args.seconds };
-    let references: Vec<&Graph> = graphs.iter().collect();
-    let Profiled { profile, missing } = profile(&mut device, &references, options, known)?;
+    let [graphs, pieces] = [&graphs, &pieces].map(|graphs| graphs.iter().collect::<Vec<&Graph>>());
+    let Profiled { profile, missing } = profile(&mut device, &graphs, &pieces, options, known)?;
     std::fs::write(&args.out, profile.to_json())
         .with_context(|| format!("cannot write the profile {}", args.out.display()))?;
     let document = json!({
@@ -79,11 +83,22 @@ fn read_known(args: &ProfileArgs) -> Result<Option<Profile>> {
     Ok(Some(known))
 }
 
-/// The training iterations asked for, plain and encoded: SGD with momentum, each network's own image size.
-fn graphs(args: &ProfileArgs) -> Result<Vec<Graph>> {
+/// A number of pieces that planning looks for.
+fn pieces(text: &str) -> Result<u64, String> {
+    let found = text.parse().ok().filter(|pieces| PIECES.contains(pieces));
+    found.ok_or_else(|| format!("expected one of {}, found {text}", PIECES.map(|pieces| pieces.to_string()).join(", ")))
+}
+
+/// The training iterations asked for, plain and encoded, with the batch divided by each of `pieces` that divides it: SGD with
+/// momentum, each network's own image size.
+fn graphs(args: &ProfileArgs, pieces: &[u64]) -> Result<Vec<Graph>> {
     let mut graphs = Vec::new();
     for model in &args.models {
-        for &batch_size in &args.batch_sizes {
+        for (&whole, &pieces) in args.batch_sizes.iter().flat_map(|whole| pieces.iter().map(move |n| (whole, n))) {
+            let batch_size = whole / pieces;
+            if batch_size * pieces != whole {
+                continue;
+            }
             for &dtype in &args.dtypes {
                 let model = ModelArgs { batch_size, dtype, ..ModelArgs::of(model) };
                 let build = resolve::network(&model, None, None, None, 0)?;

@@ -1,7 +1,8 @@
 //! Keys that scripts rely on.
 
-use crate::{TINY, succeeds, vdnn};
+use crate::{TINY, succeeds, vdnn, vdnn_in};
 use serde_json::Value;
+use tempfile::TempDir;
 
 fn has_keys(document: &Value, keys: &str) {
     for key in keys.split_whitespace() {
@@ -140,4 +141,23 @@ fn schedules_are_files() {
     assert_eq!(small.text("weights_sha256"), again.text("weights_sha256"));
     run("plan --model alexnet --out plan.json");
     run("plan --model alexnet --algos-from plan.json");
+}
+
+/// A schedule whose kernels run in pieces of the batch reads back, and its algorithms serve another policy; the paper's policies
+/// take none by themselves.
+#[test]
+fn schedules_carry_pieces_of_the_batch() {
+    let folder = TempDir::new().unwrap();
+    let plan = "plan --model alexnet -b 512 --machine titan-x --momentum 0";
+    for file in ["x.txt", "x.json"] {
+        let tight = vdnn_in(folder.path(), &format!("{plan} --policy hybrid --budget 1537MB --out {file}"));
+        assert_eq!(tight.status, 0, "{}", tight.errors);
+        assert!(std::fs::read_to_string(folder.path().join(file)).unwrap().contains("fft_tiling/"), "{file}");
+        let kept = vdnn_in(folder.path(), &format!("{plan} --policy none --algos-from {file}"));
+        assert_eq!(kept.status, 0, "{}", kept.errors);
+        assert_eq!(kept.number("workspace_peak_bytes"), tight.number("workspace_peak_bytes"));
+    }
+    let dynamic = vdnn_in(folder.path(), &format!("{plan} --policy dyn --budget 1700MB --out dyn.txt"));
+    assert_eq!(dynamic.status, 0, "{}", dynamic.errors);
+    assert!(!std::fs::read_to_string(folder.path().join("dyn.txt")).unwrap().contains("fft_tiling/"));
 }

@@ -27,6 +27,7 @@ fn usage_is_status_two_and_also_a_document() {
     fails(2, "plan --prefetch sometimes", &["paper, lookahead:N or cost"]);
     fails(2, "plan --sync never", &["per-layer or events"]);
     fails(2, "plan --placement anywhere", &["planned, first-fit or size-class"]);
+    fails(2, "profile --pieces 2,3 --out x.json", &["--pieces", "one of 2, 4, 8, 16, found 3"]);
     fails(2, "train --device tpu", &["cpu, cuda or cuda:NUMBER"]);
     fails(2, "train --device cpu --lr nan", &["--lr", "at least 0", "nan"]);
     fails(2, "train --device cpu --momentum inf", &["--momentum", "at least 0"]);

@@ -9,11 +9,11 @@ use crate::network::random_network;
 use crate::plan::{filled_after, random_plan, random_window};
 use crate::random::Random;
 use vdnn_autograd::UpdateAt;
-use vdnn_graph::{Program, Step};
+use vdnn_graph::{NodeId, Program, Step};
 use vdnn_memory::{
     Gap, Liveness, MemoryPlan, Options, Problem, Residency, StepTimeBound, Tier, compile, step_time_bound,
 };
-use vdnn_schedule::{Action, Choice, Schedule, Space};
+use vdnn_schedule::{Action, Choice, KernelTable, Schedule, Space};
 use vdnn_sim::{Links, oracle_seconds, simulate};
 
 /// Sums of the same times in another order differ by rounding.
@@ -28,7 +28,8 @@ fn links(rate: f64) -> Links {
     Links { d2h: rate, h2d: rate, duplex_each: rate * 0.9, latency: 0.0 }
 }
 
-/// A program whose kernels take made-up times, with up to three choices each, the faster ones with more workspace.
+/// A program whose kernels take made-up times, with up to three choices each, the faster ones with more workspace, and up to
+/// two more in pieces of the batch.
 struct Made {
     iteration: Iteration,
     links: Links,
@@ -41,6 +42,8 @@ impl Made {
         for id in iteration.program.graph.node_ids() {
             let view = iteration.program.graph.node(id).op.is_view();
             iteration.kernels.choices[id.index()] = if view { free() } else { priced(&mut random) };
+            let pieces = if view { Vec::new() } else { in_pieces(&iteration.kernels, id, &mut random) };
+            iteration.kernels.pieces.push(pieces);
         }
         // A kilobyte takes from half a second to 150 s; a kernel takes from 1 s to 60 s.
         let links = links(1e3 / random.pick(&[0.5, 3.0, 20.0, 150.0]));
@@ -102,6 +105,19 @@ fn priced(random: &mut Random) -> Vec<Choice> {
     (0..n).map(choice).collect()
 }
 
+/// Choices no faster than the fastest, with less workspace.
+fn in_pieces(kernels: &KernelTable, id: NodeId, random: &mut Random) -> Vec<Choice> {
+    let fastest = &kernels.of(id)[0];
+    let n = random.below(3);
+    let choice = |i: u64| Choice {
+        algorithm: format!("a0/{}", 2 << i),
+        workspace: fastest.workspace / (2 << i),
+        seconds: fastest.seconds + (i * random.between(0, 3)) as f64,
+        deterministic: true,
+    };
+    (0..n).map(choice).collect()
+}
+
 /// Random plans, with runs again and drops, of random networks.
 #[test]
 fn no_random_plan_is_quicker() {
@@ -158,7 +174,7 @@ fn changed(made: &Made, plan: &MemoryPlan, random: &mut Random) -> MemoryPlan {
     if random.chance(40) {
         let nodes: Vec<_> = program.graph.node_ids().collect();
         let node = random.pick(&nodes);
-        plan.algos.insert(node, random.below(made.iteration.kernels.of(node).len() as u64) as usize);
+        plan.algos.insert(node, random.below(made.iteration.kernels.all(node).count() as u64) as usize);
         return plan;
     }
     let liveness = Liveness::analyse(program, &plan.order);
@@ -209,7 +225,7 @@ fn brute_force(made: &Made, random: &mut Random) -> Vec<(u64, f64)> {
     for algorithms in 0..4 {
         let mut plan = MemoryPlan::keep_all(program);
         for node in program.graph.node_ids() {
-            let n = made.iteration.kernels.of(node).len();
+            let n = made.iteration.kernels.all(node).count();
             let choice = [0, n - 1, random.below(n as u64) as usize, n / 2][algorithms];
             plan.algos.insert(node, choice);
         }

@@ -65,9 +65,17 @@ fn no_policy_is_quicker_on_small_networks() {
         let (image_size, channels, classes) = (Some(image_size), Some(channels), Some(10));
         let options = ModelOptions { batch_size: 4, image_size, channels, classes, ..ModelOptions::default() };
         let program = program_of(model, options);
+        let kernels = crate::iteration::kernels_in_pieces(&program);
+        assert!(kernels.pieces.iter().any(|pieces| !pieces.is_empty()), "{model} has no kernel in pieces");
         for rate in [1e8, 1e9, 1e10] {
             let names = policies::REGISTRY.map(|entry| entry.name);
-            policies_hold(&names, &program, crate::iteration::kernels, links(rate), crate::iteration::options());
+            policies_hold(
+                &names,
+                &program,
+                crate::iteration::kernels_in_pieces,
+                links(rate),
+                crate::iteration::options(),
+            );
         }
     }
 }

@@ -138,18 +138,19 @@ impl Columns {
         }
     }
 
-    /// dW from X and dY.
+    /// dW from X and dY, instead of what is there for the `first` piece of a batch, else added to it.
     pub fn weight_grad<T: Real>(
         &self,
         g: &Geometry,
         x: View<'_, T>,
         dy: View<'_, T>,
         mut dw: ViewMut<'_, T>,
+        first: bool,
         scratch: &mut [T],
     ) {
         let (columns, beside) = scratch.split_at_mut(g.depth() * self.stride());
         let tiles = self.list(g);
-        if tiles.is_empty() {
+        if tiles.is_empty() && first {
             dw.part(0, 1).fill(T::ZERO);
         }
         for (index, tile) in tiles.iter().enumerate() {
@@ -157,7 +158,7 @@ impl Columns {
                 let a = self.outputs_of(g, dy, tile, group, beside);
                 let b = self.columns_of(g, x, tile, group, columns);
                 let c = MatrixMut::new(dw.part(group, g.groups), g.k_group(), g.depth(), g.depth());
-                multiply(c, a, b.transposed(), index > 0);
+                multiply(c, a, b.transposed(), index > 0 || !first);
             }
         }
     }

@@ -64,14 +64,12 @@ impl<F: Transform<M, A>, const M: usize, const A: usize> Winograd<F, M, A> {
     /// Elements of a transformed tile.
     const ELEMENTS: usize = A * A;
 
-    /// Of the forward and of the weight gradient.
-    pub fn forward_of(g: &Geometry) -> Self {
+    /// Of the forward and of the weight gradient; `turned` of the data gradient, a convolution that reads dY and writes dX.
+    pub fn of(g: &Geometry, turned: bool) -> Self {
+        if turned {
+            return Self::new(g.n, [g.k, g.c], g.output, g.input, g.padding.map(|padding| 2 - padding));
+        }
         Self::new(g.n, [g.c, g.k], g.input, g.output, g.padding)
-    }
-
-    /// Of the data gradient: a convolution that reads dY and writes dX.
-    pub fn data_grad_of(g: &Geometry) -> Self {
-        Self::new(g.n, [g.k, g.c], g.output, g.input, g.padding.map(|padding| 2 - padding))
     }
 
     fn new(n: usize, channels: [usize; 2], input: [usize; 2], output: [usize; 2], padding: [usize; 2]) -> Self {
@@ -130,11 +128,13 @@ impl<F: Transform<M, A>, const M: usize, const A: usize> Winograd<F, M, A> {
         }
     }
 
-    /// dW from X and dY.
-    pub fn weight_grad<T: Real>(&self, x: View<'_, T>, dy: View<'_, T>, dw: ViewMut<'_, T>, scratch: &mut [T]) {
+    /// Adds to S what X and dY give; S is 0 before the `first` piece of a batch.
+    pub fn add_weight_grad<T: Real>(&self, x: View<'_, T>, dy: View<'_, T>, first: bool, scratch: &mut [T]) {
         let [c, k] = self.channels;
         let (s, v, q) = self.split(scratch, k, c);
-        s.fill(T::ZERO);
+        if first {
+            s.fill(T::ZERO);
+        }
         for rows in self.chunks() {
             let columns = rows.len() * self.tiles[1];
             self.transform_input(x, &rows, v);
@@ -147,7 +147,12 @@ impl<F: Transform<M, A>, const M: usize, const A: usize> Winograd<F, M, A> {
                 block.narrowed(c).product(a, b, true);
             });
         }
-        Self::transform_weights_grad(s, [k, c], dw);
+    }
+
+    /// dW from S.
+    pub fn finish_weight_grad<T: Real>(&self, scratch: &mut [T], dw: ViewMut<'_, T>) {
+        let [c, k] = self.channels;
+        Self::transform_weights_grad(self.split(scratch, k, c).0, [k, c], dw);
     }
 
     /// Elements of one channel: a row of columns for each element of a tile, and a gap that keeps channels off each
