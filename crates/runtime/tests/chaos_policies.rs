@@ -18,7 +18,7 @@ const CLASSES: u64 = 10;
 
 /// With one algorithm a node, bits must not depend on the policy. One of small workspace, so that the peak is feature maps.
 fn kernels(program: &Program) -> KernelTable {
-    let request = KernelRequest { deterministic: true, workspace_limit: None };
+    let request = KernelRequest::whole(true);
     let mut kernels = CpuDevice::with_threads(1).unwrap().kernel_table(&program.graph, request).unwrap();
     for choices in &mut kernels.choices {
         let tiles = choices.iter().position(|choice| choice.algorithm == "tiles").unwrap_or(0);
