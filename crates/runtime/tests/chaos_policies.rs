@@ -27,6 +27,16 @@ fn kernels(program: &Program) -> KernelTable {
     kernels
 }
 
+/// Each convolution in two pieces of the batch.
+fn in_halves(program: &Program, kernels: &mut KernelTable) {
+    for (node, choices) in program.graph.nodes().iter().zip(&mut kernels.choices) {
+        let pieces = cpu::pieces(&program.graph, node).unwrap();
+        let found = pieces.into_iter().find(|choice| choice.algorithm == "tiles/2");
+        *choices = found.map_or_else(|| choices.clone(), |choice| vec![choice]);
+    }
+    assert!(kernels.choices.iter().flatten().any(|choice| choice.algorithm == "tiles/2"));
+}
+
 /// A training iteration, what it starts from, and one algorithm for each kernel.
 struct Training {
     batch_size: u64,
@@ -69,14 +79,10 @@ impl Training {
 
     /// The same with each convolution in two pieces of the batch.
     fn in_pieces(mut self) -> Self {
-        let graph = &self.program.graph;
-        for (node, choices) in graph.nodes().iter().zip(&mut self.kernels.choices) {
-            let pieces = cpu::pieces(graph, node).unwrap();
-            let found = pieces.into_iter().find(|choice| choice.algorithm == "tiles/2");
-            *choices = found.map_or_else(|| choices.clone(), |choice| vec![choice]);
+        in_halves(&self.program, &mut self.kernels);
+        if let Some((program, kernels)) = &mut self.encoded {
+            in_halves(program, kernels);
         }
-        assert!(self.kernels.choices.iter().flatten().any(|choice| choice.algorithm == "tiles/2"));
-        self.encoded = None;
         self
     }
 
