@@ -36,11 +36,7 @@ fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses 
 
 /// Host addresses of the copies.
 pub(crate) fn place_host(problem: &Problem<'_>, intervals: &Intervals) -> Placed {
-    let item = |copy: &crate::stretch::HostCopy| Item {
-        start: copy.gap.from.step.0,
-        end: copy.gap.to.step.0,
-        bytes: copy.bytes,
-    };
+    let item = |copy: &crate::stretch::HostCopy| Item { start: copy.start.0, end: copy.end.0, bytes: copy.bytes };
     let items: Vec<Item> = intervals.copies.iter().map(item).collect();
     place_items(problem.options.placement, &items, 0, problem.options.alignment)
 }

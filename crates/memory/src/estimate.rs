@@ -4,7 +4,7 @@
 //! the bottleneck, kernels stand still, and copies then have more time than the kernels' own times let expect.
 
 use crate::layer_spans::LayerSpans;
-use crate::stretch::Window;
+use crate::stretch::{Window, still_copied};
 use crate::{Gap, Liveness, MemoryPlan, Problem, Residency, Sync};
 use vdnn_graph::Step;
 
@@ -59,10 +59,12 @@ impl<'a> Walk<'a> {
         let mut lists = [(); 4].map(|()| vec![Vec::new(); n_steps]);
         let mut order: Vec<usize> = (0..windows.len()).filter(|&i| !windows[i].is_empty()).collect();
         order.sort_by_key(|&i| (windows[i].gap.to.step, windows[i].gap.root));
+        let copied = still_copied(windows);
         for i in order {
             let window = &windows[i];
             let steps = [window.release, window.fetch, window.gap.to.step, window.gap.from.step];
-            for (list, step) in lists.iter_mut().zip(steps) {
+            // Nothing is issued, and nothing to wait for, where a copy is still valid.
+            for (list, step) in lists.iter_mut().zip(steps).take(if copied[i] { 3 } else { 4 }) {
                 list[step.index()].push(i);
             }
         }

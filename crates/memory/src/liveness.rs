@@ -26,6 +26,8 @@ pub struct Gap {
     pub from: Access,
     /// The use that ends it.
     pub to: Access,
+    /// The last step up to `from` that wrote the storage. A copy made since then still holds its bytes.
+    pub written: Option<Step>,
 }
 
 /// Accesses of every storage of a program under one order.
@@ -76,6 +78,9 @@ impl Liveness {
 
     /// A storage's gaps in time order.
     pub fn gaps(&self, root: ValueId) -> impl Iterator<Item = Gap> + '_ {
-        self.accesses(root).windows(2).map(move |pair| Gap { root, from: pair[0], to: pair[1] })
+        self.accesses(root).windows(2).scan(None, move |written, pair| {
+            *written = pair[0].writes.then_some(pair[0].step).or(*written);
+            Some(Gap { root, from: pair[0], to: pair[1], written: *written })
+        })
     }
 }

@@ -17,9 +17,11 @@ pub enum Tier {
 pub enum Residency {
     /// They stay.
     Keep,
-    /// They are copied down when the gap begins. The device bytes are held until step `release` begins and taken again
-    /// when step `fetch` begins, which starts the copy up. Only bytes that are there can be copied: a storage that branches
-    /// fill one after the other may not leave before it is full.
+    /// A copy below holds them. The device bytes are held until step `release` begins and taken again when step `fetch`
+    /// begins, which starts the copy up. The copy down is made when the gap begins, unless one made in an earlier gap is
+    /// still valid because nothing wrote the storage since: then nothing moves down and `release` has nothing to wait for.
+    /// Only bytes that are there can be copied: a storage that branches fill one after the other may not leave before it
+    /// is full.
     Offload {
         /// Where to.
         tier: Tier,
@@ -28,7 +30,8 @@ pub enum Residency {
         /// Step at whose beginning the bytes are taken again.
         fetch: Step,
     },
-    /// They are forgotten: the use that ends the gap writes them anew (a later run of their producer).
+    /// They are forgotten, no copy is looked for: the use that ends the gap writes them anew (a later run of their producer)
+    /// and reads nothing of them.
     Drop,
 }
 

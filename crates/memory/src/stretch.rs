@@ -7,6 +7,9 @@
 //!  X' on device                      [start ····
 //! ```
 //!
+//! A copy on the host is made once for each time the storage is written: it stays until the last gap that it serves has
+//! fetched it, and gaps after the first only give the device bytes back.
+//!
 //! An interval covers whole steps: taken when `start` begins, given back before the step after `end` begins. The same
 //! intervals feed the live profile, placement and emission, so that all three agree.
 
@@ -25,17 +28,30 @@ pub(crate) struct Stretch {
     pub bytes: Bytes,
 }
 
-/// A storage's copy in host memory, between two stretches.
+/// A time a storage is away from the device, between two stretches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostCopy {
+pub(crate) struct Away {
     pub gap: Gap,
     pub release: Step,
     pub fetch: Step,
-    pub bytes: Bytes,
-    /// The stretch copied from.
+    /// The stretch before.
     pub from: usize,
-    /// The stretch copied to.
+    /// The stretch after, which is copied to.
     pub to: usize,
+    /// The copy in host memory, and whether it is made in this gap; else it has been valid since an earlier one.
+    pub host: usize,
+    pub down: bool,
+}
+
+/// A storage's copy in host memory, from the use after which it is made to the one that it is fetched for last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostCopy {
+    pub root: ValueId,
+    /// That of the stretch it is made from.
+    pub index: u32,
+    pub start: Step,
+    pub end: Step,
+    pub bytes: Bytes,
 }
 
 /// The release and fetch of one offloaded gap.
@@ -70,6 +86,7 @@ pub(crate) struct Borrowed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Intervals {
     pub stretches: Vec<Stretch>,
+    pub aways: Vec<Away>,
     pub copies: Vec<HostCopy>,
     pub workspaces: Vec<Borrowed>,
     pub n_steps: usize,
@@ -126,8 +143,7 @@ impl Intervals {
                 }
                 Residency::Offload { tier, release, fetch } => {
                     check_offload(problem, &gap, tier, release, fetch)?;
-                    let from = self.stretches.len();
-                    self.copies.push(HostCopy { gap, release, fetch, bytes, from, to: from + 1 });
+                    self.leave(gap, (release, fetch), &stretch);
                     self.stretches.push(Stretch { end: Step(release.0 - 1), ..stretch });
                     stretch = Stretch { index: stretch.index + 1, start: fetch, ..stretch };
                 }
@@ -136,6 +152,22 @@ impl Intervals {
         let end = accesses.last().map_or(stretch.start, |access| access.step);
         self.stretches.push(Stretch { end, ..stretch });
         Ok(())
+    }
+
+    /// Notes that the storage is away after `stretch`, with a copy of its own unless the last one still holds its bytes.
+    fn leave(&mut self, gap: Gap, (release, fetch): (Step, Step), stretch: &Stretch) {
+        let last = self.aways.last().filter(|last| last.gap.root == gap.root).map(|last| last.host);
+        let valid = last.filter(|&host| gap.written.is_none_or(|written| written <= self.copies[host].start));
+        let host = valid.unwrap_or(self.copies.len());
+        let from = self.stretches.len();
+        self.aways.push(Away { gap, release, fetch, from, to: from + 1, host, down: valid.is_none() });
+        match self.copies.get_mut(host) {
+            Some(copy) => copy.end = gap.to.step,
+            None => {
+                let Stretch { root, index, bytes, .. } = *stretch;
+                self.copies.push(HostCopy { root, index, start: gap.from.step, end: gap.to.step, bytes });
+            }
+        }
     }
 
     /// The paper's baseline holds feature maps and weight gradients for the whole iteration.
@@ -196,6 +228,23 @@ impl<'a> Decided<'a> {
             }
         }
     }
+}
+
+/// By window: whether a copy that an earlier one of the same storage made is still valid, so that nothing is copied down.
+pub(crate) fn still_copied(windows: &[Window]) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..windows.len()).filter(|&i| !windows[i].is_empty()).collect();
+    order.sort_by_key(|&i| (windows[i].gap.root, windows[i].gap.from.step));
+    let mut valid = vec![false; windows.len()];
+    let mut copied: Option<(ValueId, Step)> = None;
+    for i in order {
+        let gap = &windows[i].gap;
+        let since = copied.filter(|&(root, _)| root == gap.root).map(|(_, step)| step);
+        valid[i] = since.is_some_and(|since| gap.written.is_none_or(|written| written <= since));
+        if !valid[i] {
+            copied = Some((gap.root, gap.from.step));
+        }
+    }
+    valid
 }
 
 fn illegal(problem: &Problem<'_>, gap: &Gap, what: &str) -> PlanError {

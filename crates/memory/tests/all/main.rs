@@ -3,6 +3,7 @@
 
 mod bound;
 mod cases;
+mod copies;
 mod depth;
 mod figures;
 mod floors;

@@ -1,9 +1,11 @@
 //! Every mutant of a compiled schedule is refused by the checks, or harmless: the same bits under any legal interleaving.
 //!
-//! The schedule is `all` with event-based waits on a network of twenty layers with everything that makes it hard. The full
+//! The schedule is `all` with event-based waits on a network of twenty layers with everything that makes it hard, then one in
+//! which everything leaves in every gap, so that copies serve several. The full
 //! count of interleavings for each harmless mutant runs in `examples/mutants_full.rs`.
 
 use crate::iteration::{Iteration, State, options, sgd};
+use crate::plan::every_gap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +15,9 @@ use vdnn_check::mutants::{Mutant, mutants};
 use vdnn_layers::{
     BatchNorm2d, Conv2d, Dropout, Flatten, Layer, Linear, MaxPool2d, Net, NetOptions, Relu, add, concat,
 };
-use vdnn_memory::{compile_with_policy, policies};
+use vdnn_memory::{compile, compile_with_policy, policies};
 use vdnn_runtime::ChaosDevice;
-use vdnn_schedule::Schedule;
+use vdnn_schedule::{Direction, Schedule};
 
 /// What became of the mutants of one rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +38,15 @@ pub fn subject() -> (Iteration, Schedule) {
     let policy = policies::find("all").unwrap();
     let (schedule, _) = compile_with_policy(&iteration.problem(options(), None), policy.as_ref()).unwrap();
     assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
+    (iteration, schedule)
+}
+
+/// The same iteration with everything away in every gap.
+fn away_in_every_gap() -> (Iteration, Schedule) {
+    let (iteration, _) = subject();
+    let schedule = compile(&iteration.problem(options(), None), &every_gap(&iteration.program), "test").unwrap();
+    assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
+    assert!(schedule.transfer_bytes(Direction::Offload) < schedule.transfer_bytes(Direction::Prefetch));
     (iteration, schedule)
 }
 
@@ -70,8 +81,7 @@ fn twenty_layers() -> Net {
 }
 
 /// Judges every mutant; accepted ones run under `seeds` interleavings, two iterations each.
-pub fn judge(seeds: u64) -> BTreeMap<Rule, Count> {
-    let (iteration, schedule) = subject();
+pub fn judge(seeds: u64, (iteration, schedule): (Iteration, Schedule)) -> BTreeMap<Rule, Count> {
     let expected = iteration.run_on_cpu(&Arc::new(schedule.clone()), 2);
     let mut counts: BTreeMap<Rule, Count> = BTreeMap::new();
     let mut accepted: Vec<Mutant> = Vec::new();
@@ -130,10 +140,14 @@ pub fn table(counts: &BTreeMap<Rule, Count>) -> String {
 
 #[test]
 fn no_mutant_is_accepted_and_harmful() {
-    let counts = judge(6);
-    println!("{}", table(&counts));
+    none_harmful(&judge(6, subject()));
+    none_harmful(&judge(2, away_in_every_gap()));
+}
+
+fn none_harmful(counts: &BTreeMap<Rule, Count>) {
+    println!("{}", table(counts));
     assert!(counts.len() > 6);
-    for (rule, count) in &counts {
+    for (rule, count) in counts {
         assert_eq!(count.missed, 0, "{rule:?}: {count:?}");
         assert_eq!(count.made, count.refused + count.harmless);
         assert!(count.refused > 0, "{rule:?}: no mutant is refused");

@@ -31,6 +31,25 @@ pub fn random_plan(problem: &Problem<'_>, random: &mut Random) -> MemoryPlan {
     plan
 }
 
+/// Keeping everything, but for what is full and idle for a step or more: that leaves, in every gap.
+pub fn every_gap(program: &Program) -> MemoryPlan {
+    let mut plan = MemoryPlan::keep_all(program);
+    for gap in full_and_idle(program, &plan) {
+        let Gap { root, from, to, .. } = gap;
+        let away = Residency::Offload { tier: Tier::Host, release: Step(from.step.0 + 1), fetch: to.step };
+        plan.gaps.insert((root, plan.order[to.step.index()]), away);
+    }
+    plan
+}
+
+/// Gaps of at least a step of storages that are full.
+pub fn full_and_idle(program: &Program, plan: &MemoryPlan) -> Vec<Gap> {
+    let liveness = Liveness::analyse(program, &plan.order);
+    let filled = filled_after(program, plan);
+    let leaves = |gap: &Gap| gap.to.step.0 > gap.from.step.0 + 1 && filled.contains(&(gap.root, gap.from.step));
+    liveness.roots().iter().flat_map(|&root| liveness.gaps(root)).filter(leaves).collect()
+}
+
 /// Any legal window of a gap.
 pub fn random_window(gap: &Gap, random: &mut Random) -> Residency {
     let (from, to) = (u64::from(gap.from.step.0), u64::from(gap.to.step.0));

@@ -31,6 +31,7 @@ struct Seen {
     shared_parameter: u64,
     unused_branch: u64,
     network_wide: u64,
+    copied_once: u64,
     policies: u64,
 }
 
@@ -48,7 +49,8 @@ fn any_interleaving_of_any_legal_plan_gives_the_same_bits() {
         .collect();
     let seen = halves.into_iter().map(|half| half.join().unwrap()).fold(Seen::default(), Seen::plus);
     println!("{GRAPHS} graphs in {:?}: {seen:?}", started.elapsed());
-    let often = [seen.offload, seen.fork, seen.in_place, seen.effect, seen.concat_region, seen.recomputed];
+    let often =
+        [seen.offload, seen.fork, seen.in_place, seen.effect, seen.concat_region, seen.recomputed, seen.copied_once];
     assert!(often.iter().all(|&n| n > GRAPHS / 6), "{seen:?}");
     assert!(seen.dropped.min(seen.shared_parameter).min(seen.unused_branch).min(seen.network_wide) > 10, "{seen:?}");
 }
@@ -148,6 +150,10 @@ impl Seen {
             (&mut self.dropped, plan.gaps.values().any(|&residency| residency == Residency::Drop)),
             (&mut self.shared_parameter, with_role(Role::Parameter).any(|id| readers(id) > 1)),
             (&mut self.unused_branch, with_role(Role::FeatureMap).any(|id| readers(id) == 0)),
+            (
+                &mut self.copied_once,
+                schedule.transfer_bytes(Direction::Offload) < schedule.transfer_bytes(Direction::Prefetch),
+            ),
             (&mut self.network_wide, plan.allocation == Allocation::NetworkWide),
         ];
         yes.into_iter().for_each(|(count, is)| *count += u64::from(is));
@@ -165,6 +171,7 @@ impl Seen {
             shared_parameter: self.shared_parameter + other.shared_parameter,
             unused_branch: self.unused_branch + other.unused_branch,
             network_wide: self.network_wide + other.network_wide,
+            copied_once: self.copied_once + other.copied_once,
             policies: self.policies + other.policies,
         }
     }
