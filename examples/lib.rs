@@ -52,7 +52,7 @@ impl Case {
         let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
         let machine = Machine::named(machine)?;
         let kernels = machine.kernel_table(&program)?;
-        let homes = HomeLayout::for_graphs(&[&program.graph], MemoryOptions::default().alignment);
+        let homes = plan::layout(&[&program.graph], &MemoryOptions::default());
         Ok(Case { program: Arc::new(program), kernels, homes, links: machine.links() })
     }
 

@@ -1,5 +1,6 @@
 //! Algorithms beside what a step holds: the fastest whose workspace fits, step by step.
 
+use crate::stream::with_streamed;
 use crate::stretch::Intervals;
 use crate::window::{Slack, windows};
 use crate::{Gap, Liveness, MemoryPlan, Problem};
@@ -16,6 +17,7 @@ pub(crate) fn choose_beside(
     room: Bytes,
     reserve: Bytes,
 ) -> Option<MemoryPlan> {
+    let gaps = &*with_streamed(problem, plan, liveness, gaps);
     let tight = windows(problem, plan, gaps, Slack::Tight);
     let mut intervals = Intervals::with_windows(problem, plan, liveness, &tight).ok()?;
     intervals.workspaces.clear();

@@ -27,8 +27,10 @@ pub fn compile_with_policy(
 /// [`PlanError::IllegalPlan`] for a plan that breaks a rule, [`PlanError::HostBudget`] and [`PlanError::Infeasible`] for one
 /// that breaks a budget.
 pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
+    let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
+    let problem = &Problem { homes: &homes, ..*problem };
     check_plan(problem, plan)?;
-    let liveness = Liveness::analyse(problem.program, &plan.order);
+    let liveness = Liveness::of(problem, &plan.order);
     check_gaps(problem, plan, &liveness)?;
     let intervals = Intervals::of(problem, plan, &liveness)?;
     let addresses = place(problem, plan, &intervals);
@@ -80,8 +82,13 @@ fn check_gaps(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> 
         let reason = format!("the network-wide allocation keeps everything, but {name} is to leave in a gap");
         return Err(PlanError::IllegalPlan { reason });
     }
+    if let (Allocation::NetworkWide, Some(&root)) = (plan.allocation, liveness.streamed().first()) {
+        let name = &graph.value(root).name;
+        let reason = format!("the network-wide allocation keeps everything, but {name} has its home in host memory");
+        return Err(PlanError::IllegalPlan { reason });
+    }
     for &root in liveness.roots() {
-        for gap in liveness.gaps(root) {
+        for gap in liveness.gaps(root).chain(liveness.wrap(root)) {
             left.remove(&(root, plan.order[gap.to.step.index()]));
         }
     }

@@ -16,7 +16,7 @@
 use crate::address::Addresses;
 use crate::homes::home_values;
 use crate::placement::Placed;
-use crate::stretch::Intervals;
+use crate::stretch::{Away, Intervals};
 use crate::{MemoryPlan, Problem, Sync};
 use std::collections::BTreeMap;
 use vdnn_graph::{NodeId, Phase, Step, ValueId};
@@ -45,7 +45,7 @@ pub(crate) fn emit(
     for step in 0..plan.order.len() as u32 {
         emitter.step(Step(step));
     }
-    emitter.join();
+    emitter.finish();
     emitter.schedule
 }
 
@@ -63,7 +63,7 @@ struct Agenda {
 
 impl Agenda {
     fn of(intervals: &Intervals) -> Vec<Agenda> {
-        let mut agenda: Vec<Agenda> = (0..intervals.n_steps).map(|_| Agenda::default()).collect();
+        let mut agenda: Vec<Agenda> = (0..=intervals.n_steps).map(|_| Agenda::default()).collect();
         let mut offloaded = vec![false; intervals.stretches.len()];
         for (i, away) in intervals.aways.iter().enumerate() {
             agenda[away.release.index()].releases.push(i);
@@ -99,6 +99,8 @@ struct Emitter<'a> {
     schedule: Schedule,
     algorithms: BTreeMap<String, AlgoId>,
     stretch_buffers: Vec<BufferId>,
+    /// By storage: its home.
+    homes: Vec<Option<BufferId>>,
     workspace_buffers: Vec<BufferId>,
     copy_buffers: Vec<BufferId>,
     /// The buffer each storage is in at the moment.
@@ -137,6 +139,7 @@ impl<'a> Emitter<'a> {
             schedule,
             algorithms: BTreeMap::new(),
             stretch_buffers: Vec::new(),
+            homes: vec![None; graph.values().len()],
             workspace_buffers: Vec::new(),
             copy_buffers: Vec::new(),
             current: vec![None; graph.values().len()],
@@ -157,22 +160,26 @@ impl<'a> Emitter<'a> {
         ];
     }
 
-    /// Homes keep the addresses of the run's layout; a persistent's home also holds its updated value.
+    /// Homes keep the addresses of the run's layout; a persistent's home also holds its updated value. Kernels use those that
+    /// are on the device where they lie.
     fn homes(&mut self) {
         let graph = &self.problem.program.graph;
         let last: BTreeMap<ValueId, ValueId> = graph.persistents().iter().map(|p| (p.initial, p.last)).collect();
         for id in home_values(graph) {
             let value = graph.value(id);
-            let offset = self.problem.homes.find(&value.name).map_or(0, |home| home.offset);
+            let entry = self.problem.homes.find(&value.name);
+            let (space, offset) = entry.map_or((Space::Device, 0), |home| (home.space, home.offset));
+            let on_device = space == Space::Device;
             let buffer = self.push_buffer(Buffer {
-                name: value.name.clone(),
-                space: Space::Device,
+                name: if on_device { value.name.clone() } else { format!("{}.home", value.name) },
+                space,
                 offset,
                 bytes: value.ty.bytes(),
                 kind: BufferKind::Home,
                 root: Some(id),
             });
-            self.current[id.index()] = Some(buffer);
+            self.current[id.index()] = on_device.then_some(buffer);
+            self.homes[id.index()] = Some(buffer);
             self.schedule.homes.push(Home { initial: id, last: last.get(&id).copied().unwrap_or(id), buffer });
         }
     }
@@ -261,7 +268,7 @@ impl<'a> Emitter<'a> {
         self.push(PREFETCH, Action::Wait(room), cause(first));
         for &away in aways {
             let interval = &intervals.aways[away];
-            let (src, dst) = (self.copy_buffers[interval.host], self.stretch_buffers[interval.to]);
+            let (src, dst) = (self.below(interval), self.stretch_buffers[interval.to]);
             let event = self.event(format!("prefetched %{}", self.buffer_name(dst)));
             let direction = Direction::Prefetch;
             let (src, dst) = (self.whole(src), self.whole(dst));
@@ -276,8 +283,9 @@ impl<'a> Emitter<'a> {
         if let Some(event) = self.prefetched[away] {
             self.wait(event, Cause::Step(step));
         }
-        let host = self.intervals.aways[away].host;
-        if self.intervals.copies[host].end == step {
+        if let Some(host) = self.intervals.aways[away].host
+            && self.intervals.copies[host].end == step
+        {
             self.push(COMPUTE, Action::Free(self.copy_buffers[host]), Cause::After(step));
         }
     }
@@ -288,7 +296,9 @@ impl<'a> Emitter<'a> {
         let intervals = self.intervals;
         let cause = |away: usize| Cause::IdleUntil(intervals.aways[away].gap.to.step);
         for &away in aways {
-            self.push(COMPUTE, Action::Alloc(self.copy_buffers[intervals.aways[away].host]), cause(away));
+            if let Some(host) = intervals.aways[away].host {
+                self.push(COMPUTE, Action::Alloc(self.copy_buffers[host]), cause(away));
+            }
         }
         let name = self.buffer_name(self.stretch_buffers[intervals.aways[first].from]);
         let computed = self.event(format!("computed %{name}"));
@@ -297,11 +307,19 @@ impl<'a> Emitter<'a> {
         for &away in aways {
             let src = self.stretch_buffers[intervals.aways[away].from];
             let event = self.event(format!("offloaded %{}", self.buffer_name(src)));
-            let (src, dst) = (self.whole(src), self.whole(self.copy_buffers[intervals.aways[away].host]));
+            let (src, dst) = (self.whole(src), self.whole(self.below(&intervals.aways[away])));
             self.push(OFFLOAD, Action::Transfer { direction: Direction::Offload, src, dst }, cause(away));
             self.push(OFFLOAD, Action::Record(event), cause(away));
             self.offloaded[away] = Some(event);
             self.outstanding.push(event);
+        }
+    }
+
+    /// Where a storage lies in host memory while it is away.
+    fn below(&self, away: &Away) -> BufferId {
+        match away.host {
+            Some(host) => self.copy_buffers[host],
+            None => self.homes[away.gap.root.index()].expect("what streams has a home"),
         }
     }
 
@@ -347,10 +365,14 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The end of the iteration: nothing may still run on a copy stream.
-    fn join(&mut self) {
+    /// The end of the iteration: nothing may still run on a copy stream, and what was updated last goes.
+    fn finish(&mut self) {
         for event in std::mem::take(&mut self.outstanding) {
             self.wait(event, Cause::EndOfIteration);
+        }
+        let end = self.intervals.n_steps;
+        for away in std::mem::take(&mut self.agenda[end].releases) {
+            self.release(away, Step(end as u32));
         }
     }
 

@@ -163,7 +163,7 @@ impl<'a> Joint<'a> {
         let graph = &program.graph;
         let turns = plan.order.iter().position(|u| u.run > 0 || graph.node(u.node).phase != Phase::Forward)?;
         let turns = Step(turns as u32);
-        let liveness = Liveness::analyse(program, &plan.order);
+        let liveness = Liveness::of(self.problem, &plan.order);
         let mut gaps = Vec::new();
         for (root, fate) in own() {
             let idle = |gap: &Gap| turns <= gap.to.step && gap.to.step.0 > gap.from.step.0 + 1;

@@ -1,6 +1,6 @@
 //! What a policy decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vdnn_graph::{NodeId, Program, Step, Use, ValueId};
 
 /// Where bytes go when they leave the device.
@@ -59,8 +59,11 @@ pub struct MemoryPlan {
     pub variants: BTreeMap<NodeId, VariantId>,
     /// Index into the kernel table's choices of each node, the same for all its runs; absent means the fastest.
     pub algos: BTreeMap<NodeId, usize>,
-    /// Gaps that are not kept, keyed by the storage's root and the use that ends the gap.
+    /// Gaps that are not kept, keyed by the storage's root and the use that ends the gap: the first use for the gap that
+    /// wraps around the iteration.
     pub gaps: BTreeMap<(ValueId, Use), Residency>,
+    /// Parameters and states whose homes are in host memory, besides those that the problem has there.
+    pub streamed: BTreeSet<ValueId>,
     /// How long storages hold bytes.
     pub allocation: Allocation,
 }
@@ -73,6 +76,7 @@ impl MemoryPlan {
             variants: BTreeMap::new(),
             algos: BTreeMap::new(),
             gaps: BTreeMap::new(),
+            streamed: BTreeSet::new(),
             allocation: Allocation::Liveness,
         }
     }

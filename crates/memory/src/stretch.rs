@@ -10,10 +10,14 @@
 //! A copy on the host is made once for each time the storage is written: it stays until the last gap that it serves has
 //! fetched it, and gaps after the first only give the device bytes back.
 //!
+//! What streams lies at home in host memory when the iteration begins and ends; its first and its last stretch meet in the gap
+//! that wraps around.
+//!
 //! An interval covers whole steps: taken when `start` begins, given back before the step after `end` begins. The same
 //! intervals feed the live profile, placement and emission, so that all three agree.
 
 use crate::{Allocation, Gap, Liveness, MemoryPlan, PlanError, Problem, Residency, Tier};
+use std::collections::BTreeSet;
 use vdnn_graph::{NodeId, Role, Step, ValueId};
 use vdnn_tensor::Bytes;
 
@@ -38,8 +42,9 @@ pub(crate) struct Away {
     pub from: usize,
     /// The stretch after, which is copied to.
     pub to: usize,
-    /// The copy in host memory, and whether it is made in this gap; else it has been valid since an earlier one.
-    pub host: usize,
+    /// The copy in host memory, its home if it is `None`; and whether it is made in this gap, else it has been valid since an
+    /// earlier one, or since the iteration began.
+    pub host: Option<usize>,
     pub down: bool,
 }
 
@@ -65,7 +70,7 @@ pub(crate) struct Window {
 impl Window {
     /// True when the gap frees no step at all.
     pub fn is_empty(&self) -> bool {
-        self.release >= self.fetch
+        !self.gap.wraps() && self.release >= self.fetch
     }
 
     /// The residency to put into a plan.
@@ -131,7 +136,13 @@ impl Intervals {
     ) -> Result<(), PlanError> {
         let bytes = problem.program.aliases.storage_bytes(root);
         let accesses = liveness.accesses(root);
-        let mut stretch = Stretch { root, index: 0, start: accesses[0].step, end: accesses[0].step, bytes };
+        let wrap = match liveness.wrap(root) {
+            Some(gap) => Some((gap, decided.wrapped(problem, &gap)?)),
+            None => None,
+        };
+        let start = wrap.map_or(accesses[0].step, |(_, (_, fetch))| fetch);
+        let mut stretch = Stretch { root, index: 0, start, end: start, bytes };
+        let first = self.stretches.len();
         let gaps = liveness.gaps(root).filter(|_| decided.leaves[root.index()]);
         for gap in gaps {
             match decided.residency(&gap) {
@@ -143,31 +154,44 @@ impl Intervals {
                 }
                 Residency::Offload { tier, release, fetch } => {
                     check_offload(problem, &gap, tier, release, fetch)?;
-                    self.leave(gap, (release, fetch), &stretch);
+                    self.leave(gap, (release, fetch), &stretch, wrap.is_some());
                     self.stretches.push(Stretch { end: Step(release.0 - 1), ..stretch });
                     stretch = Stretch { index: stretch.index + 1, start: fetch, ..stretch };
                 }
             }
         }
-        let end = accesses.last().map_or(stretch.start, |access| access.step);
+        let mut end = accesses.last().map_or(stretch.start, |access| access.step);
+        if let Some((gap, (release, fetch))) = wrap {
+            self.leave(gap, (release, fetch), &stretch, true);
+            self.aways.last_mut().into_iter().for_each(|away| away.to = first);
+            end = Step(release.0 - 1);
+        }
         self.stretches.push(Stretch { end, ..stretch });
         Ok(())
     }
 
-    /// Notes that the storage is away after `stretch`, with a copy of its own unless the last one still holds its bytes.
-    fn leave(&mut self, gap: Gap, (release, fetch): (Step, Step), stretch: &Stretch) {
-        let last = self.aways.last().filter(|last| last.gap.root == gap.root).map(|last| last.host);
-        let valid = last.filter(|&host| gap.written.is_none_or(|written| written <= self.copies[host].start));
-        let host = valid.unwrap_or(self.copies.len());
-        let from = self.stretches.len();
-        self.aways.push(Away { gap, release, fetch, from, to: from + 1, host, down: valid.is_none() });
-        match self.copies.get_mut(host) {
-            Some(copy) => copy.end = gap.to.step,
-            None => {
+    /// Notes that the storage is away after `stretch`. What streams has its copy at home; anything else gets one of its own
+    /// unless the last one still holds its bytes.
+    fn leave(&mut self, gap: Gap, (release, fetch): (Step, Step), stretch: &Stretch, streams: bool) {
+        let earlier = || self.aways.iter().rev().take_while(|away| away.gap.root == gap.root);
+        let copied = earlier().find(|away| away.down).map(|away| away.gap.from.step);
+        // At home there is a copy from the start.
+        let there = streams || copied.is_some();
+        let down = !there || gap.written.is_some_and(|written| copied.is_none_or(|copied| copied < written));
+        let host = match (streams, earlier().next().and_then(|last| last.host).filter(|_| !down)) {
+            (true, _) => None,
+            (false, Some(host)) => {
+                self.copies[host].end = gap.to.step;
+                Some(host)
+            }
+            (false, None) => {
                 let Stretch { root, index, bytes, .. } = *stretch;
                 self.copies.push(HostCopy { root, index, start: gap.from.step, end: gap.to.step, bytes });
+                Some(self.copies.len() - 1)
             }
-        }
+        };
+        let from = self.stretches.len();
+        self.aways.push(Away { gap, release, fetch, from, to: from + 1, host, down });
     }
 
     /// The paper's baseline holds feature maps and weight gradients for the whole iteration.
@@ -218,6 +242,19 @@ impl<'a> Decided<'a> {
         Decided { plan, windows, leaves }
     }
 
+    /// When what streams is given back after its last use and taken again before its first: as short as can be if nothing
+    /// else is decided.
+    fn wrapped(&self, problem: &Problem<'_>, gap: &Gap) -> Result<(Step, Step), PlanError> {
+        match self.residency(gap) {
+            Residency::Offload { tier, release, fetch } => {
+                check_wrap(problem, gap, tier, release, fetch, self.plan.order.len())?;
+                Ok((release, fetch))
+            }
+            Residency::Keep => Ok((Step(gap.from.step.0 + 1), gap.to.step)),
+            Residency::Drop => Err(illegal(problem, gap, "dropped, but the next iteration reads it")),
+        }
+    }
+
     fn residency(&self, gap: &Gap) -> Residency {
         let key = (gap.root, gap.to.step);
         match self.windows.binary_search_by_key(&key, |window| (window.gap.root, window.gap.to.step)) {
@@ -235,11 +272,14 @@ pub(crate) fn still_copied(windows: &[Window]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..windows.len()).filter(|&i| !windows[i].is_empty()).collect();
     order.sort_by_key(|&i| (windows[i].gap.root, windows[i].gap.from.step));
     let mut valid = vec![false; windows.len()];
+    // What streams has a copy at home from the start.
+    let streams: BTreeSet<ValueId> = windows.iter().filter(|w| w.gap.wraps()).map(|w| w.gap.root).collect();
     let mut copied: Option<(ValueId, Step)> = None;
     for i in order {
         let gap = &windows[i].gap;
         let since = copied.filter(|&(root, _)| root == gap.root).map(|(_, step)| step);
-        valid[i] = since.is_some_and(|since| gap.written.is_none_or(|written| written <= since));
+        let there = since.is_some() || streams.contains(&gap.root);
+        valid[i] = there && gap.written.is_none_or(|written| since.is_some_and(|since| written <= since));
         if !valid[i] {
             copied = Some((gap.root, gap.from.step));
         }
@@ -259,6 +299,27 @@ fn check_drop(problem: &Problem<'_>, gap: &Gap) -> Result<(), PlanError> {
         return Ok(());
     }
     Err(illegal(problem, gap, "dropped, but the next use reads it; run its producer again first or offload it"))
+}
+
+fn check_wrap(
+    problem: &Problem<'_>,
+    gap: &Gap,
+    tier: Tier,
+    release: Step,
+    fetch: Step,
+    n_steps: usize,
+) -> Result<(), PlanError> {
+    if tier == Tier::Disk {
+        return Err(illegal(problem, gap, "away on disk, which no device does yet; use the host tier"));
+    }
+    if gap.from.step < release && release.index() <= n_steps && fetch <= gap.to.step {
+        return Ok(());
+    }
+    let what = format!(
+        "expected from < release <= {n_steps} and fetch <= to around the iteration, found release {} and fetch {}",
+        release.0, fetch.0
+    );
+    Err(illegal(problem, gap, &what))
 }
 
 fn check_offload(problem: &Problem<'_>, gap: &Gap, tier: Tier, release: Step, fetch: Step) -> Result<(), PlanError> {

@@ -76,6 +76,9 @@ fn opened(wide: &Window, narrow: &Window) -> Window {
     if narrow.is_empty() {
         return *narrow;
     }
+    if wide.gap.wraps() {
+        return *wide;
+    }
     let release = wide.release.min(Step(narrow.fetch.0 - 1)).max(narrow.release);
     let fetch = wide.fetch.max(Step(release.0 + 1)).min(narrow.fetch.max(wide.fetch));
     Window { release, fetch, ..*wide }
@@ -96,7 +99,11 @@ fn windows_of(
         (Prefetch::Cost, Slack::Tight) => gaps.iter().map(|gap| gap.to.step).collect(),
         (Prefetch::Cost, Slack::Relaxed) => cost_fetches(problem, starts, gaps),
     };
+    let end = Step(starts.len() as u32 - 1);
     let bound = |(gap, (release, fetch)): (&Gap, (Step, Step))| {
+        if gap.wraps() {
+            return Window { gap: *gap, release: release.min(end), fetch: fetch.min(gap.to.step) };
+        }
         let fetch = fetch.clamp(Step(gap.from.step.0 + 1), gap.to.step);
         Window { gap: *gap, release: release.min(gap.to.step), fetch }
     };
@@ -164,7 +171,7 @@ fn cost_fetches(problem: &Problem<'_>, starts: &[f64], gaps: &[Gap]) -> Vec<Step
 fn paper_fetches(problem: &Problem<'_>, layers: &LayerSpans, gaps: &[Gap]) -> Vec<Step> {
     let n_layers = problem.program.graph.layers().len();
     let mut of_layer: Vec<Vec<usize>> = vec![Vec::new(); n_layers];
-    for (i, gap) in gaps.iter().enumerate() {
+    for (i, gap) in gaps.iter().enumerate().filter(|(_, gap)| !gap.wraps()) {
         of_layer[layers.layer(gap.from.step).index()].push(i);
     }
     let is_conv = conv_layers(problem);

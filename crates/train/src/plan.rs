@@ -1,10 +1,11 @@
 //! From a program to a checked schedule, without a device.
 
 use crate::TrainError;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use vdnn_graph::{NodeId, Program};
-use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy};
-use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule};
+use vdnn_graph::{Graph, NodeId, Program};
+use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, State, compile_with_policy};
+use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule, Space};
 use vdnn_sim::Links;
 
 /// How to plan.
@@ -39,6 +40,8 @@ pub struct Planned {
     pub schedule: Arc<Schedule>,
     /// The choices it was planned from.
     pub kernels: KernelTable,
+    /// Where homes lie under this plan: what other schedules of the same run are planned with.
+    pub homes: HomeLayout,
 }
 
 impl Planned {
@@ -55,6 +58,12 @@ impl Planned {
             }
         }
         schedule
+    }
+
+    /// Bytes of parameters and states that this plan has in host memory between iterations.
+    pub fn streamed_bytes(&self) -> u64 {
+        let homes = self.schedule.homes.iter().map(|home| self.schedule.buffer(home.buffer));
+        homes.filter(|home| home.space == Space::Host).map(|home| home.bytes).sum()
     }
 
     /// Time of the runs that make again what had been made, in seconds.
@@ -76,18 +85,52 @@ pub fn plan(
     homes: &HomeLayout,
     settings: &Settings,
 ) -> Result<Planned, TrainError> {
+    plan_with(program, kernels, homes, settings, settings.options)
+}
+
+/// The same for another program of a run, with homes that were settled by the first.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_beside(
+    program: Arc<Program>,
+    kernels: KernelTable,
+    homes: &HomeLayout,
+    settings: &Settings,
+) -> Result<Planned, TrainError> {
+    plan_with(program, kernels, homes, settings, Options { state: State::Device, ..settings.options })
+}
+
+fn plan_with(
+    program: Arc<Program>,
+    kernels: KernelTable,
+    homes: &HomeLayout,
+    settings: &Settings,
+    options: Options,
+) -> Result<Planned, TrainError> {
     let kernels = match &settings.algos_from {
         Some(schedule) => restrict(&program, kernels, schedule)?,
         None => kernels,
     };
-    let problem = problem(&program, &kernels, homes, settings);
+    let problem = Problem { options, ..problem(&program, &kernels, homes, settings) };
     let (schedule, plan) = compile_with_policy(&problem, settings.policy.as_ref())?;
     let mut violations = vdnn_check::check(&schedule, &program);
     violations.extend(vdnn_check::kernels(&schedule, &kernels));
     if !violations.is_empty() {
         return Err(TrainError::Refused { policy: settings.policy.name().to_string(), violations });
     }
-    Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program })
+    let names: BTreeSet<&str> = plan.streamed.iter().map(|&id| program.graph.value(id).name.as_str()).collect();
+    let homes = if names.is_empty() { homes.clone() } else { homes.streaming(&names) };
+    Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program, homes })
+}
+
+/// The homes of programs that run in turn on the same weights, before any of them is planned.
+pub fn layout(graphs: &[&Graph], options: &Options) -> HomeLayout {
+    let homes = HomeLayout::for_graphs(graphs, options.alignment);
+    match options.state {
+        State::Host => homes.streaming_from(options.min_offload.max(1)),
+        State::Device | State::Auto => homes,
+    }
 }
 
 /// The planning problem of a program under settings.

@@ -9,7 +9,7 @@ use vdnn_graph::{Graph, Program, Role};
 use vdnn_layers::Mode;
 use vdnn_memory::HomeLayout;
 use vdnn_runtime::{Description, Device, Executor, KernelRequest, ScheduleId};
-use vdnn_schedule::{Schedule, Space, Timeline};
+use vdnn_schedule::{KernelTable, Schedule, Space, Timeline};
 use vdnn_tensor::{Bytes, DType, HostTensor};
 
 /// What a run is made of, besides the network and the device.
@@ -103,9 +103,13 @@ impl Trainer {
             eval.push((size, program::evaluation(program::network(network, size, Mode::Eval)?)?));
         }
         let graphs: Vec<&Graph> = train.iter().chain(&eval).map(|(_, program)| &program.graph).collect();
-        let homes = HomeLayout::for_graphs(&graphs, recipe.settings.options.alignment);
-        let train = plan_programs(device.as_mut(), train, &homes, recipe)?;
-        let eval = plan_programs(device.as_mut(), eval, &homes, recipe)?;
+        let homes = plan::layout(&graphs, &recipe.settings.options);
+        // What streams is settled by the first program, the full training batch; the others share its homes.
+        let others = train.split_off(1);
+        let mut train = plan_programs(device.as_mut(), train, &homes, recipe, plan::plan)?;
+        let homes = train[0].1.homes.clone();
+        train.extend(plan_programs(device.as_mut(), others, &homes, recipe, plan::plan_beside)?);
+        let eval = plan_programs(device.as_mut(), eval, &homes, recipe, plan::plan_beside)?;
         let mut trainer = Self::prepare(device, train, eval, recipe.batch_size, dtype)?;
         trainer.write_initial(&initial)?;
         Ok(trainer)
@@ -337,18 +341,22 @@ impl EvaluationSum {
     }
 }
 
+/// [`plan::plan`] or [`plan::plan_beside`].
+type Plan = fn(Arc<Program>, KernelTable, &HomeLayout, &Settings) -> Result<Planned, TrainError>;
+
 fn plan_programs(
     device: &mut dyn Device,
     programs: Vec<(u64, Program)>,
     homes: &HomeLayout,
     recipe: &Recipe,
+    plan: Plan,
 ) -> Result<Vec<(u64, Planned)>, TrainError> {
     // All kernels, whatever the budget: a floor must not depend on the budget that was asked for.
     let request = KernelRequest { deterministic: recipe.deterministic, workspace_limit: None };
     let mut planned = Vec::new();
     for (size, program) in programs {
         let kernels = device.kernel_table(&program.graph, request)?;
-        planned.push((size, plan::plan(Arc::new(program), kernels, homes, &recipe.settings)?));
+        planned.push((size, plan(Arc::new(program), kernels, homes, &recipe.settings)?));
     }
     Ok(planned)
 }

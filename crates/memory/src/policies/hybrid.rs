@@ -10,7 +10,7 @@
 //! made again, cheapest seconds a byte first. Other seeds keep every n-th value and make the rest again, so that
 //! long chains are made in pieces. All counts are fixed by the size of the problem; nothing looks at a clock.
 
-use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll};
+use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll, streaming};
 use crate::joint::{Decision, Fate, Joint};
 use crate::{Infeasible, MemoryPlan, Problem};
 use vdnn_tensor::Bytes;
@@ -33,6 +33,8 @@ const STARTS: usize = 12;
 const ESTIMATED_STEPS: usize = 1_400_000;
 /// Plans with addresses and a simulated schedule, in steps.
 const SIMULATED_STEPS: usize = 100_000;
+/// Estimates for each share of parameters and states that could stream.
+const GLANCES: usize = 30;
 /// Decisions up to which all are estimated.
 const EXHAUSTIVE: usize = 15_625;
 /// Simulations from which on each faster estimate gets one.
@@ -48,24 +50,41 @@ impl MemoryPolicy for Hybrid {
     }
 
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-        let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
-        if problem.budgets.device.is_none() {
-            return keep.plan(problem);
-        }
-        if let Ok(plan) = keep.plan(problem) {
-            return Ok(plan);
-        }
-        let joint = Joint::new(problem, "hybrid");
-        // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
-        let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
-        let mut search = Search::new(&joint);
-        search.offer(&sure);
-        if let Ok(plan) = Checkpoint.plan(problem) {
-            search.offer(&plan);
-        }
-        let best = search.run();
-        Ok(best.unwrap_or(sure))
+        streaming::plan(problem, searched, promising)
     }
+}
+
+/// The best plan found with the problem's homes.
+fn searched(problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
+    let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
+    if problem.budgets.device.is_none() {
+        return keep.plan(problem);
+    }
+    let kept = keep.plan(problem);
+    // Where parameters stream, keeping all the rest need not be fastest.
+    let streams = problem.homes.host_extent() > 0;
+    if let (Ok(plan), false) = (&kept, streams) {
+        return Ok(plan.clone());
+    }
+    let joint = Joint::new(problem, "hybrid");
+    // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
+    let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
+    let mut search = Search::new(&joint);
+    search.offer(&sure);
+    if let Ok(plan) = Checkpoint.plan(problem) {
+        search.offer(&plan);
+    }
+    let best = search.run();
+    Ok(best.unwrap_or(sure))
+}
+
+/// The least seconds of a few seeds, as estimated; `None` where none of them fits.
+fn promising(problem: &Problem<'_>) -> Option<f64> {
+    let joint = Joint::new(problem, "hybrid");
+    let (room, seeds) = (joint.room()?, seeds(&joint));
+    let every = seeds.len().div_ceil(GLANCES).max(1);
+    let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
+    estimates.min_by(f64::total_cmp)
 }
 
 /// A decision with a plan, and the seconds of its simulated schedule.

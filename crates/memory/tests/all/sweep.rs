@@ -5,7 +5,7 @@ use crate::figures::training;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use vdnn_graph::Program;
-use vdnn_memory::{Budgets, HomeLayout, Options, PlanError, Problem, compile_with_policy, policies};
+use vdnn_memory::{Budgets, HomeLayout, Options, PlanError, Problem, State, compile_with_policy, policies};
 use vdnn_schedule::{KernelTable, Space};
 use vdnn_sim::{Machine, oracle_seconds, simulate};
 
@@ -54,7 +54,7 @@ impl Subject {
             links: self.machine.links(),
             homes: &self.homes,
             budgets: Budgets { device, host: Some(self.machine.host_bytes) },
-            options: Options { memory_optimal_workspace: 0, ..Options::default() },
+            options: Options { memory_optimal_workspace: 0, state: State::Device, ..Options::default() },
         }
     }
 

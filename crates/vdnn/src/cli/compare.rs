@@ -272,7 +272,7 @@ fn case(args: &CompareCommand, names: &[String], start: Start<'_>) -> Result<Cas
         measured_kernels: priced.measured,
         modelled_kernels: priced.modelled,
         floors: Vec::new(),
-        homes: HomeLayout::for_graphs(&[&start.program.graph], options.alignment),
+        homes: plan::layout(&[&start.program.graph], &options),
         program: start.program,
         kernels: priced.table,
         links: start.costs.links(start.link_scale),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use vdnn_graph::{Program, Role, ValueId};
 use vdnn_layers::Mode;
-use vdnn_memory::{HomeLayout, StepTimeBound, step_time_bound};
+use vdnn_memory::{StepTimeBound, step_time_bound};
 use vdnn_schedule::{Direction, KernelTable, Space, Stats, stats};
 use vdnn_sim::{oracle_seconds, simulate};
 use vdnn_tensor::format_bytes;
@@ -82,7 +82,7 @@ fn costs(args: &PlanArgs) -> Result<Costs> {
 }
 
 fn explain(program: Arc<Program>, kernels: KernelTable, machine: String, settings: &Settings) -> Result<Explained> {
-    let homes = HomeLayout::for_graphs(&[&program.graph], settings.options.alignment);
+    let homes = plan::layout(&[&program.graph], &settings.options);
     let started = Instant::now();
     let planned = plan::plan(Arc::clone(&program), kernels, &homes, settings)?;
     let planning_seconds = started.elapsed().as_secs_f64();
@@ -127,6 +127,7 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "lower_bound_ms": explained.bound.seconds * 1e3,
         "lower_bound": lower_bound(explained),
         "feature_map_bytes": feature_map_bytes(&planned.program),
+        "streamed_bytes": planned.streamed_bytes(),
         "parameter_bytes": graph.bytes_of(Role::Parameter),
         "workspace_peak_bytes": stats.workspace_peak_bytes,
         "n_steps": planned.program.n_steps(),
@@ -193,6 +194,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
         ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),
         ("prefetched per step", bytes(schedule.transfer_bytes(Direction::Prefetch))),
+        ("streamed", format!("{} of parameters and states live in host memory", bytes(planned.streamed_bytes()))),
         ("made again", format!("{:.3} ms of kernels", planned.recompute_seconds() * 1e3)),
         (
             "predicted step",
