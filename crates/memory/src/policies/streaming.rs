@@ -14,7 +14,12 @@ use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
 
 /// How much slower than the lower bound an iteration may be before streaming is tried, as a share.
-const SLOW: f64 = 0.01;
+const SLOW: f64 = 0.02;
+/// How much slower than the best a share may be estimated and still be preferred because it leaves more room to the search.
+const LIKE: f64 = 0.02;
+/// What a search may gain over its seeds, as a share, and the steps up to which trying that takes no time worth sparing.
+const SEARCH_GAINS: f64 = 0.15;
+const SHORT: usize = 400;
 /// Shares of the bytes that may stream.
 const SHARES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
@@ -30,23 +35,20 @@ pub(super) fn plan(
         return at_home;
     }
     let least = at_home.as_ref().map_or(f64::INFINITY, |plan| seconds(problem, plan));
-    if least <= step_time_bound(problem).seconds * (1.0 + SLOW) {
+    if at_home.is_ok() && least <= step_time_bound(problem).seconds * (1.0 + SLOW) {
         return at_home;
     }
-    let mut shares: Vec<(f64, BTreeSet<ValueId>)> = shares(problem)
-        .into_iter()
-        .map(|streamed| {
-            let estimate = streaming(problem, &streamed, |problem| promising(problem));
-            (estimate.unwrap_or(f64::INFINITY), streamed)
-        })
-        .collect();
+    let estimate = |streamed| streaming(problem, &streamed, &promising).unwrap_or(f64::INFINITY);
+    let estimates: Vec<f64> = shares(problem).into_iter().map(estimate).collect();
+    let best = estimates.iter().copied().fold(f64::INFINITY, f64::min);
     // Where nothing is estimated to fit, all of it streams: that decides whether there is a plan.
-    shares.reverse();
-    shares.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((_, streamed)) = shares.into_iter().find(|(estimate, _)| at_home.is_err() || *estimate < least) else {
+    let chosen = estimates.iter().rposition(|&estimate| estimate <= best * (1.0 + LIKE));
+    let Some(streamed) = chosen.and_then(|chosen| shares(problem).into_iter().nth(chosen)) else { return at_home };
+    let hope = if problem.program.n_steps() <= SHORT { SEARCH_GAINS } else { 0.0 };
+    if at_home.is_ok() && best >= least * (1.0 + hope) {
         return at_home;
-    };
-    match (streaming(problem, &streamed, |problem| searched(problem)), at_home) {
+    }
+    match (streaming(problem, &streamed, &searched), at_home) {
         (Ok(plan), at_home) => {
             let plan = MemoryPlan { streamed, ..plan };
             if seconds(problem, &plan) < least { Ok(plan) } else { at_home }
