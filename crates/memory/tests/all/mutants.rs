@@ -17,7 +17,7 @@ use vdnn_layers::{
 };
 use vdnn_memory::{compile, compile_with_policy, policies};
 use vdnn_runtime::ChaosDevice;
-use vdnn_schedule::{Direction, Schedule};
+use vdnn_schedule::{Direction, Schedule, Space};
 
 /// What became of the mutants of one rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +47,17 @@ fn away_in_every_gap() -> (Iteration, Schedule) {
     let schedule = compile(&iteration.problem(options(), None), &every_gap(&iteration.program), "test").unwrap();
     assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
     assert!(schedule.transfer_bytes(Direction::Offload) < schedule.transfer_bytes(Direction::Prefetch));
+    (iteration, schedule)
+}
+
+/// The same iteration with all parameters and momenta at home in host memory, each away between its uses, too.
+fn streamed() -> (Iteration, Schedule) {
+    let (mut iteration, _) = subject();
+    iteration.homes = iteration.homes.streaming_from(0);
+    let policy = policies::find("all").unwrap();
+    let (schedule, _) = compile_with_policy(&iteration.problem(options(), None), policy.as_ref()).unwrap();
+    assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
+    assert!(schedule.homes.iter().any(|home| schedule.buffer(home.buffer).space == Space::Host));
     (iteration, schedule)
 }
 
@@ -142,6 +153,7 @@ pub fn table(counts: &BTreeMap<Rule, Count>) -> String {
 fn no_mutant_is_accepted_and_harmful() {
     none_harmful(&judge(6, subject()));
     none_harmful(&judge(2, away_in_every_gap()));
+    none_harmful(&judge(2, streamed()));
 }
 
 fn none_harmful(counts: &BTreeMap<Rule, Count>) {

@@ -3,6 +3,7 @@
 
 mod chain;
 mod networks;
+mod streaming;
 
 use crate::iteration::{Iteration, options, sgd};
 use crate::network::random_network;
