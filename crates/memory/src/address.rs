@@ -40,9 +40,11 @@ fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses 
 pub(crate) fn place_host(problem: &Problem<'_>, intervals: &Intervals) -> Placed {
     let item = |copy: &crate::stretch::HostCopy| Item { start: copy.start.0, end: copy.end.0, bytes: copy.bytes };
     let items: Vec<Item> = intervals.copies.iter().map(item).collect();
-    let mut placed = place_items(problem.options.placement, &items, problem.homes.host_extent(), problem.options.alignment);
+    let mut placed =
+        place_items(problem.options.placement, &items, problem.homes.host_extent(), problem.options.alignment);
     // The arena ends with what this program has there, not with homes that only others know.
-    let entries = home_values(&problem.program.graph).filter_map(|id| problem.homes.find(&problem.program.graph.value(id).name));
+    let entries =
+        home_values(&problem.program.graph).filter_map(|id| problem.homes.find(&problem.program.graph.value(id).name));
     let homes = entries.filter(|home| home.space == Space::Host).map(|home| home.offset + home.bytes);
     let copies = placed.offsets.iter().zip(&items).map(|(offset, item)| offset + item.bytes);
     placed.extent = homes.chain(copies).max().unwrap_or(0);

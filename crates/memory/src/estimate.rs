@@ -38,8 +38,12 @@ pub(crate) fn estimated_seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64
         Some(&Residency::Offload { release, fetch, .. }) => Some(Window { gap, release, fetch }),
         _ => None,
     };
-    let windows: Vec<Window> =
-        liveness.roots().iter().flat_map(|&root| liveness.gaps(root).chain(liveness.wrap(root))).filter_map(window).collect();
+    let windows: Vec<Window> = liveness
+        .roots()
+        .iter()
+        .flat_map(|&root| liveness.gaps(root).chain(liveness.wrap(root)))
+        .filter_map(window)
+        .collect();
     stretched_starts(problem, plan, &windows).last().copied().unwrap_or(0.0)
 }
 

@@ -62,7 +62,8 @@ impl HomeLayout {
     /// The same homes with the parameters and states of these names in host memory, besides those that are there already.
     pub fn streaming(&self, names: &BTreeSet<&str>) -> Self {
         let mut layout = self.clone();
-        for (_, entry) in layout.entries.iter_mut().filter(|(name, entry)| entry.persistent && names.contains(&***name)) {
+        for (_, entry) in layout.entries.iter_mut().filter(|(name, entry)| entry.persistent && names.contains(&***name))
+        {
             entry.space = Space::Host;
         }
         layout.place();

@@ -4,7 +4,9 @@ use crate::TrainError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vdnn_graph::{Graph, NodeId, Program};
-use vdnn_memory::{Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, State, compile_with_policy};
+use vdnn_memory::{
+    Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, State, compile_with_policy,
+};
 use vdnn_schedule::{Action, AlgoId, KernelTable, Schedule, Space};
 use vdnn_sim::Links;
 

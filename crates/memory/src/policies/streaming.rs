@@ -51,7 +51,7 @@ pub(super) fn plan(
     match (streaming(problem, &streamed, &searched), at_home) {
         (Ok(plan), at_home) => {
             let plan = MemoryPlan { streamed, ..plan };
-            if seconds(problem, &plan) < least { Ok(plan) } else { at_home }
+            if at_home.is_err() || seconds(problem, &plan) < least { Ok(plan) } else { at_home }
         }
         (Err(refusal), Err(other)) => Err(if refusal.floor < other.floor { refusal } else { other }),
         (Err(_), at_home) => at_home,

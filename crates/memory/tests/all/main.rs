@@ -15,5 +15,6 @@ mod plan;
 mod random;
 mod random_graphs;
 mod recompute;
+mod streaming;
 mod sweep;
 mod windows;

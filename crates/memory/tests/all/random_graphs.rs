@@ -50,8 +50,16 @@ fn any_interleaving_of_any_legal_plan_gives_the_same_bits() {
         .collect();
     let seen = halves.into_iter().map(|half| half.join().unwrap()).fold(Seen::default(), Seen::plus);
     println!("{GRAPHS} graphs in {:?}: {seen:?}", started.elapsed());
-    let often =
-        [seen.offload, seen.fork, seen.in_place, seen.effect, seen.concat_region, seen.recomputed, seen.copied_once, seen.streamed];
+    let often = [
+        seen.offload,
+        seen.fork,
+        seen.in_place,
+        seen.effect,
+        seen.concat_region,
+        seen.recomputed,
+        seen.copied_once,
+        seen.streamed,
+    ];
     assert!(often.iter().all(|&n| n > GRAPHS / 6), "{seen:?}");
     assert!(seen.dropped.min(seen.shared_parameter).min(seen.unused_branch).min(seen.network_wide) > 10, "{seen:?}");
 }

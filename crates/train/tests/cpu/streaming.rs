@@ -102,14 +102,14 @@ fn schedules_of_a_run_share_homes_in_host_memory() {
     }
     // What the training schedule decides holds for the others, whose own budget would let them stay.
     let setup = Setup { policy: "hybrid", options: with_state(State::Auto), ..Setup::default() };
-    let budget = Some(floor(&setup));
-    let setup = Setup { budget, partial: vec![2], eval: vec![2], ..setup };
+    let budget = floor(&setup);
+    let setup = Setup { budget: Some(budget), partial: vec![2], eval: vec![2], ..setup };
     let mut trainer = trainer(&setup).unwrap();
     let (images, labels) = feed_pixels(&data, 0, 2);
     let feed = Feed { images: &images, labels: &labels };
     trainer.step(feed, 0.01).unwrap();
     trainer.evaluate_batch(feed, &mut EvaluationSum::default()).unwrap();
-    assert!(trainer.peak_bytes(Space::Device) <= budget.unwrap());
+    assert!(trainer.peak_bytes(Space::Device) <= budget);
 }
 
 /// A checkpoint taken where state streams goes on where it does not, and the other way round, as if nothing had happened.

@@ -256,12 +256,16 @@ fn decided(planned: &Planned, root: ValueId, from: &Used, to: &Used, wraps: bool
     }
 }
 
-/// Whether the storage left in an earlier gap and was not written between that and the gap that begins at step `from`.
+/// Whether the storage left in an earlier gap, or began the iteration at home in host memory, and was not written between
+/// that and the gap that begins at step `from`.
 fn copied_before(planned: &Planned, root: ValueId, uses: &[Used], from: usize) -> bool {
     let offloaded = |to: &Used| matches!(planned.plan.gaps.get(&(root, to.ends)), Some(Residency::Offload { .. }));
     let earlier = uses.windows(2).filter(|pair| pair[1].step <= from && offloaded(&pair[1]));
-    let Some(copied) = earlier.map(|pair| pair[0].step).next_back() else { return false };
-    uses.iter().all(|used| used.writes.is_empty() || used.step <= copied || used.step > from)
+    let copied = earlier.map(|pair| pair[0].step).next_back();
+    let schedule = &planned.schedule;
+    let streams = schedule.home_of(root).is_some_and(|home| schedule.buffer(home.buffer).space == Space::Host);
+    let since = |used: &&Used| used.step <= from && copied.is_none_or(|copied| copied < used.step);
+    (copied.is_some() || streams) && uses.iter().filter(since).all(|used| used.writes.is_empty())
 }
 
 /// Time of the original runs that had written the storage by `until`; `None` when nothing had, or running it again would

@@ -49,7 +49,10 @@ fn no_plan_that_streams_is_quicker() {
             let (memory, seconds) = outcome(&problem, &next);
             let options = Options { state: State::Auto, ..packed() };
             let bound = step_time_bound(&Problem { options, ..made.problem(Some(memory)) }).seconds;
-            assert!(bound <= seconds * ROUNDING, "seed {seed}: bound {bound} for {memory} bytes, yet {seconds}: {next:?}");
+            assert!(
+                bound <= seconds * ROUNDING,
+                "seed {seed}: bound {bound} for {memory} bytes, yet {seconds}: {next:?}"
+            );
             // With these homes alone it is at least as high.
             let fixed = Problem { budgets: made.problem(Some(memory)).budgets, ..problem };
             let own = step_time_bound(&fixed).seconds;
@@ -77,7 +80,8 @@ fn it_never_rises_with_the_budget_nor_above_the_bound_at_home() {
         let mut last = f64::INFINITY;
         for part in 0..=32 {
             let budget = floor + (peak - floor) * part / 32;
-            let [auto, at_home] = [State::Auto, State::Device].map(|state| step_time_bound(&problem(state, budget)).seconds);
+            let [auto, at_home] =
+                [State::Auto, State::Device].map(|state| step_time_bound(&problem(state, budget)).seconds);
             assert!(auto <= at_home * ROUNDING && auto <= last * ROUNDING, "seed {seed}, {part} of 32");
             last = auto;
         }
