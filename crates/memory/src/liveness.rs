@@ -61,10 +61,10 @@ impl Liveness {
 
     fn with_homes(program: &Program, order: &[Use], homes: &HomeLayout) -> Self {
         let graph = &program.graph;
-        let stays = |root: ValueId| {
-            let value = graph.value(root);
-            is_home(value.role) && !homes.streams(&value.name)
-        };
+        let mut stays: Vec<bool> = graph.values().iter().map(|value| is_home(value.role)).collect();
+        for persistent in graph.persistents() {
+            stays[persistent.initial.index()] = !homes.streams(&graph.value(persistent.initial).name);
+        }
         let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); graph.values().len()];
         for (index, u) in order.iter().enumerate() {
             let node = graph.node(u.node);
@@ -73,7 +73,7 @@ impl Liveness {
             let writes = node.outputs.iter().map(|&id| (id, false));
             for (value, read) in reads.chain(writes) {
                 let root = program.aliases.root(value);
-                if stays(root) {
+                if stays[root.index()] {
                     continue;
                 }
                 let list = &mut accesses[root.index()];

@@ -33,8 +33,8 @@ const STARTS: usize = 12;
 const ESTIMATED_STEPS: usize = 1_400_000;
 /// Plans with addresses and a simulated schedule, in steps.
 const SIMULATED_STEPS: usize = 100_000;
-/// Estimates for each share of parameters and states that could stream.
-const GLANCES: usize = 30;
+/// Estimates for each share of parameters and states that could stream, in steps.
+const GLANCED_STEPS: usize = 30_000;
 /// Decisions up to which all are estimated.
 const EXHAUSTIVE: usize = 15_625;
 /// Simulations from which on each faster estimate gets one.
@@ -80,9 +80,11 @@ fn searched(problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
 
 /// The least seconds of a few seeds, as estimated; `None` where none of them fits.
 fn promising(problem: &Problem<'_>) -> Option<f64> {
+    problem.budgets.device?.checked_sub(problem.homes.extent())?;
     let joint = Joint::new(problem, "hybrid");
     let (room, seeds) = (joint.room()?, seeds(&joint));
-    let every = seeds.len().div_ceil(GLANCES).max(1);
+    let glances = (GLANCED_STEPS / problem.program.n_steps().max(1)).clamp(8, 40);
+    let every = seeds.len().div_ceil(glances).max(1);
     let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
     estimates.min_by(f64::total_cmp)
 }

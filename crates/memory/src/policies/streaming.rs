@@ -13,13 +13,15 @@ use vdnn_graph::{Role, ValueId};
 use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
 
-/// How much slower than the lower bound an iteration may be before streaming is tried, as a share.
+/// How much slower than the lower bound an iteration may be before streaming is tried, as a share; of a short program, where a
+/// search takes no time worth sparing.
 const SLOW: f64 = 0.02;
+const SLOW_SHORT: f64 = 0.003;
 /// How much slower than the best a share may be estimated and still be preferred because it leaves more room to the search.
 const LIKE: f64 = 0.02;
-/// What a search may gain over its seeds, as a share, and the steps up to which trying that takes no time worth sparing.
-const SEARCH_GAINS: f64 = 0.15;
+/// Steps up to which a program is short, and what a search of one may gain over its seeds, as a share.
 const SHORT: usize = 400;
+const SEARCH_GAINS: f64 = 0.15;
 /// Shares of the bytes that may stream.
 const SHARES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
@@ -35,7 +37,9 @@ pub(super) fn plan(
         return at_home;
     }
     let least = at_home.as_ref().map_or(f64::INFINITY, |plan| seconds(problem, plan));
-    if at_home.is_ok() && least <= step_time_bound(problem).seconds * (1.0 + SLOW) {
+    let short = problem.program.n_steps() <= SHORT;
+    let slow = 1.0 + if short { SLOW_SHORT } else { SLOW };
+    if at_home.is_ok() && (least <= oracle(problem) * slow || least <= step_time_bound(problem).seconds * slow) {
         return at_home;
     }
     let estimate = |streamed| streaming(problem, &streamed, &promising).unwrap_or(f64::INFINITY);
@@ -44,7 +48,7 @@ pub(super) fn plan(
     // Where nothing is estimated to fit, all of it streams: that decides whether there is a plan.
     let chosen = estimates.iter().rposition(|&estimate| estimate <= best * (1.0 + LIKE));
     let Some(streamed) = chosen.and_then(|chosen| shares(problem).into_iter().nth(chosen)) else { return at_home };
-    let hope = if problem.program.n_steps() <= SHORT { SEARCH_GAINS } else { 0.0 };
+    let hope = if short { SEARCH_GAINS } else { 0.0 };
     if at_home.is_ok() && best >= least * (1.0 + hope) {
         return at_home;
     }
@@ -63,6 +67,11 @@ fn streaming<T>(problem: &Problem<'_>, streamed: &BTreeSet<ValueId>, of: impl Fn
     let homes = problem.homes.with(&problem.program.graph, streamed);
     let options = Options { state: State::Device, ..problem.options };
     of(&Problem { homes: &homes, options, ..*problem })
+}
+
+/// Seconds of the fastest kernels.
+fn oracle(problem: &Problem<'_>) -> f64 {
+    problem.kernels.choices.iter().filter_map(|choices| choices.first()).map(|choice| choice.seconds).sum()
 }
 
 /// Seconds of the schedule that a plan makes; infinite when it makes none.
