@@ -77,14 +77,14 @@ fn check_gaps(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> 
     let graph = &problem.program.graph;
     let mut left: BTreeSet<_> =
         plan.gaps.iter().filter(|(_, residency)| **residency != Residency::Keep).map(|(&key, _)| key).collect();
-    if let (Allocation::NetworkWide, Some(&(root, _))) = (plan.allocation, left.first()) {
-        let name = &graph.value(root).name;
-        let reason = format!("the network-wide allocation keeps everything, but {name} is to leave in a gap");
-        return Err(PlanError::IllegalPlan { reason });
-    }
     if let (Allocation::NetworkWide, Some(&root)) = (plan.allocation, liveness.streamed().first()) {
         let name = &graph.value(root).name;
         let reason = format!("the network-wide allocation keeps everything, but {name} has its home in host memory");
+        return Err(PlanError::IllegalPlan { reason });
+    }
+    if let (Allocation::NetworkWide, Some(&(root, _))) = (plan.allocation, left.first()) {
+        let name = &graph.value(root).name;
+        let reason = format!("the network-wide allocation keeps everything, but {name} is to leave in a gap");
         return Err(PlanError::IllegalPlan { reason });
     }
     for &root in liveness.roots() {

@@ -262,10 +262,14 @@ fn copied_before(planned: &Planned, root: ValueId, uses: &[Used], from: usize) -
     let offloaded = |to: &Used| matches!(planned.plan.gaps.get(&(root, to.ends)), Some(Residency::Offload { .. }));
     let earlier = uses.windows(2).filter(|pair| pair[1].step <= from && offloaded(&pair[1]));
     let copied = earlier.map(|pair| pair[0].step).next_back();
-    let schedule = &planned.schedule;
-    let streams = schedule.home_of(root).is_some_and(|home| schedule.buffer(home.buffer).space == Space::Host);
     let since = |used: &&Used| used.step <= from && copied.is_none_or(|copied| copied < used.step);
-    (copied.is_some() || streams) && uses.iter().filter(since).all(|used| used.writes.is_empty())
+    (copied.is_some() || streams(planned, root)) && uses.iter().filter(since).all(|used| used.writes.is_empty())
+}
+
+/// Whether a parameter or state has its home in host memory.
+fn streams(planned: &Planned, root: ValueId) -> bool {
+    let schedule = &planned.schedule;
+    schedule.home_of(root).is_some_and(|home| schedule.buffer(home.buffer).space == Space::Host)
 }
 
 /// Time of the original runs that had written the storage by `until`; `None` when nothing had, or running it again would
@@ -292,6 +296,7 @@ fn note(planned: &Planned, settings: &Settings, root: ValueId, gap: &GapStory) -
         ("drop", Some(node)) => format!("{node} runs again"),
         ("drop", None) => "the next use writes it anew".to_string(),
         _ if gap.idle_steps == 0 => "used again at once".to_string(),
+        _ if streams(planned, root) => format!("fetching it from home takes longer than the kernels between: {beside}"),
         _ if is_home(graph.value(root).role) => "it outlives the iteration and stays at home".to_string(),
         _ if bytes < settings.options.min_offload => {
             format!("smaller than what is worth a copy ({})", format_bytes(settings.options.min_offload))
