@@ -37,6 +37,8 @@ pub fn fit_to_budget(
     plan: &MemoryPlan,
     gaps: &[Gap],
 ) -> Result<Fitted, Infeasible> {
+    let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
+    let problem = &Problem { homes: &homes, ..*problem };
     let liveness = Liveness::of(problem, &plan.order);
     let gaps = &*with_streamed(problem, plan, &liveness, gaps);
     let try_windows = |chosen: &[Window]| {
