@@ -60,25 +60,21 @@ fn searched(problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
     if problem.budgets.device.is_none() {
         return keep.plan(problem);
     }
-    // Where parameters stream, keeping all the rest need not be fastest, and the search begins where seeds fit.
+    // Where parameters stream, keeping all the rest need not be fastest.
     let streams = problem.homes.host_extent() > 0;
     if !streams && let Ok(plan) = keep.plan(problem) {
         return Ok(plan);
     }
     let joint = Joint::new(problem, "hybrid");
     // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
-    let mut sure = Dynamic.plan(problem);
+    let sure = Dynamic.plan(problem).or_else(|refusal| leanest(&joint, refusal))?;
     let mut search = Search::new(&joint);
-    if !streams {
-        sure = Ok(sure.or_else(|refusal| leanest(&joint, refusal))?);
-    }
-    if let Ok(plan) = &sure {
-        search.offer(plan);
-    }
+    search.offer(&sure);
     if !streams && let Ok(plan) = Checkpoint.plan(problem) {
         search.offer(&plan);
     }
-    search.run().map_or_else(|| sure.or_else(|refusal| leanest(&joint, refusal)), Ok)
+    let best = search.run();
+    Ok(best.unwrap_or(sure))
 }
 
 /// The least seconds of a few seeds, as estimated; `None` where none of them fits.
