@@ -51,7 +51,7 @@ impl Case {
         let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
         let machine = Machine::named(machine)?;
         let price = |program: &Program| Ok::<_, anyhow::Error>(machine.kernel_table(program)?);
-        let homes = HomeLayout::for_graphs(&[&program.graph], MemoryOptions::default().alignment);
+        let homes = plan::layout(&[&program.graph], &MemoryOptions::default());
         let subject = Subject::priced(Arc::new(program), true, price)?;
         Ok(Case { subject, homes, links: machine.links() })
     }

@@ -11,7 +11,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use vdnn::graph::Precision;
-use vdnn::memory::Sync;
+use vdnn::memory::{State, Sync};
 use vdnn::prelude::*;
 
 /// What both programs can set.
@@ -47,6 +47,9 @@ pub struct Setup {
     /// per-layer or events.
     #[arg(long, default_value = "events")]
     pub sync: String,
+    /// Where parameters and states live between iterations: device, auto or host.
+    #[arg(long, default_value = "auto")]
+    pub state: String,
     /// Only kernels whose results never vary.
     #[arg(long)]
     pub deterministic: bool,
@@ -91,6 +94,12 @@ impl Setup {
         let mut settings = Settings::new(policy, self.device.links());
         settings.budgets.device = self.budget.as_deref().map(parse_bytes).transpose()?;
         settings.options.sync = if self.sync == "per-layer" { Sync::PerLayer } else { Sync::Events };
+        settings.options.state = match self.state.as_str() {
+            "device" => State::Device,
+            "auto" => State::Auto,
+            "host" => State::Host,
+            other => bail!("--state: expected device, auto or host, found {other}"),
+        };
         if let Some(path) = &self.algos_from {
             settings.algos_from = Some(vdnn::schedule::read_schedule(&std::fs::read_to_string(path)?)?);
         }

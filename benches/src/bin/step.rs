@@ -67,7 +67,7 @@ fn main() -> Result<()> {
         "context_bytes": description.context_bytes, "host_peak_bytes": trainer.peak_bytes(Space::Host),
         "offload_bytes": planned.schedule.transfer_bytes(Direction::Offload),
         "prefetch_bytes": planned.schedule.transfer_bytes(Direction::Prefetch),
-        "ready_seconds": ready, "first_loss": losses[0], "last_loss": losses.last(),
+        "streamed_bytes": planned.streamed_bytes(), "ready_seconds": ready, "first_loss": losses[0], "last_loss": losses.last(),
         "weights_sha256": trainer.weights_sha256()?,
     });
     println!("{line}");

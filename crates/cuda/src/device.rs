@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use vdnn_graph::{Graph, Op, Program, Role};
 use vdnn_runtime::{Description, Device, DeviceError, KernelRequest, PreparedId};
-use vdnn_schedule::{Choice, KernelTable, Profile, Schedule, Timeline};
+use vdnn_schedule::{Choice, KernelTable, Profile, Schedule, Space, Timeline};
 use vdnn_tensor::{Bytes, DType};
 
 pub use measure::MeasureOptions;
@@ -337,17 +337,24 @@ impl Device for CudaDevice {
         Ok(())
     }
 
-    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+    fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
         let (arenas, gpu) = self.arenas()?;
-        check_range(offset, bytes.len(), arenas.device_bytes())?;
-        let written = arenas.write(gpu, offset, bytes);
+        check_range(offset, bytes.len(), arenas.bytes_of(space))?;
+        // Between iterations no stream uses the host arena.
+        let written = match space {
+            Space::Device => arenas.write(gpu, offset, bytes),
+            _ => arenas.write_host(offset, bytes),
+        };
         written.map_err(|error| self.failed("a write between iterations", error))
     }
 
-    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let (arenas, gpu) = self.arenas()?;
-        check_range(offset, bytes.len(), arenas.device_bytes())?;
-        let read = arenas.read(gpu, offset, bytes);
+        check_range(offset, bytes.len(), arenas.bytes_of(space))?;
+        let read = match space {
+            Space::Device => arenas.read(gpu, offset, bytes),
+            _ => arenas.read_host(offset, bytes),
+        };
         read.map_err(|error| self.failed("a read between iterations", error))
     }
 

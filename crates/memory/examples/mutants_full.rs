@@ -8,6 +8,9 @@ mod iteration;
 #[path = "../tests/all/mutants.rs"]
 mod mutants;
 #[allow(dead_code)]
+#[path = "../tests/all/plan.rs"]
+mod plan;
+#[allow(dead_code)]
 #[path = "../tests/all/random.rs"]
 mod random;
 
@@ -16,7 +19,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let seeds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000);
     let started = std::time::Instant::now();
-    let counts = mutants::judge(seeds);
+    let counts = mutants::judge(seeds, mutants::subject());
     println!("{}{seeds} interleavings of each accepted mutant, {:?}", mutants::table(&counts), started.elapsed());
     if counts.values().any(|count| count.missed > 0) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -2,10 +2,12 @@
 //!
 //! How items find room is `placement`'s business; this file says what the items are.
 
+use crate::homes::home_values;
 use crate::placement::{Item, Placed, place as place_items, place_within};
 use crate::stretch::{Intervals, Stretch};
 use crate::{Allocation, MemoryPlan, Problem};
 use vdnn_graph::Role;
+use vdnn_schedule::Space;
 use vdnn_tensor::Bytes;
 
 /// Addresses of a plan's intervals.
@@ -50,15 +52,19 @@ fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses 
     Addresses { stretches: offsets, workspaces, device_extent: placed.extent }
 }
 
-/// Host addresses of the copies.
+/// Host addresses of the copies, above the homes there.
 pub(crate) fn place_host(problem: &Problem<'_>, intervals: &Intervals) -> Placed {
-    let item = |copy: &crate::stretch::HostCopy| Item {
-        start: copy.gap.from.step.0,
-        end: copy.gap.to.step.0,
-        bytes: copy.bytes,
-    };
+    let item = |copy: &crate::stretch::HostCopy| Item { start: copy.start.0, end: copy.end.0, bytes: copy.bytes };
     let items: Vec<Item> = intervals.copies.iter().map(item).collect();
-    place_items(problem.options.placement, &items, 0, problem.options.alignment)
+    let mut placed =
+        place_items(problem.options.placement, &items, problem.homes.host_extent(), problem.options.alignment);
+    // The arena ends with what this program has there, not with homes that only others know.
+    let entries =
+        home_values(&problem.program.graph).filter_map(|id| problem.homes.find(&problem.program.graph.value(id).name));
+    let homes = entries.filter(|home| home.space == Space::Host).map(|home| home.offset + home.bytes);
+    let copies = placed.offsets.iter().zip(&items).map(|(offset, item)| offset + item.bytes);
+    placed.extent = homes.chain(copies).max().unwrap_or(0);
+    placed
 }
 
 /// The paper's baseline: everything but gradients in a row, then as many gradient slots of the largest size as gradients

@@ -3,6 +3,7 @@
 //! The paper's policies choose among the kernels of the whole batch; those that ask for it may also run a kernel in pieces of
 //! the batch, with about a piece's share of the workspace (docs/decisions/0017).
 
+use crate::stream::with_streamed;
 use crate::stretch::Intervals;
 use crate::window::{Slack, windows};
 use crate::{Gap, Liveness, MemoryPlan, Problem};
@@ -48,6 +49,7 @@ pub(crate) fn choose_beside(
     (room, reserve): (Bytes, Bytes),
     offered: Offered,
 ) -> Option<MemoryPlan> {
+    let gaps = &*with_streamed(problem, plan, liveness, gaps);
     let tight = windows(problem, plan, gaps, Slack::Tight);
     let mut intervals = Intervals::with_windows(problem, plan, liveness, &tight).ok()?;
     intervals.workspaces.clear();

@@ -30,6 +30,8 @@ pub fn compile_with_policy(
 /// that breaks a budget.
 pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
     let problem = &problem_of(problem, plan)?;
+    let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
+    let problem = &Problem { homes: &homes, ..*problem };
     let intervals = legal_intervals(problem, plan)?;
     let addresses = place(problem, plan, &intervals);
     check_device_budget(problem, plan, policy, &intervals, &addresses)?;
@@ -51,6 +53,8 @@ pub(crate) fn compile_unplaced(problem: &Problem<'_>, plan: &MemoryPlan, policy:
         return compile(problem, plan, policy);
     }
     let problem = &problem_of(problem, plan)?;
+    let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
+    let problem = &Problem { homes: &homes, ..*problem };
     let intervals = legal_intervals(problem, plan)?;
     let addresses = Addresses {
         stretches: vec![0; intervals.stretches.len()],
@@ -69,7 +73,7 @@ fn problem_of<'a>(problem: &Problem<'a>, plan: &MemoryPlan) -> Result<Problem<'a
 
 fn legal_intervals(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<Intervals, PlanError> {
     check_plan(problem, plan)?;
-    let liveness = Liveness::analyse(problem.program, &plan.order);
+    let liveness = Liveness::of(problem, &plan.order);
     check_gaps(problem, plan, &liveness)?;
     Intervals::of(problem, plan, &liveness)
 }
@@ -120,13 +124,18 @@ fn check_gaps(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> 
     let graph = &problem.program.graph;
     let mut left: BTreeSet<_> =
         plan.gaps.iter().filter(|(_, residency)| **residency != Residency::Keep).map(|(&key, _)| key).collect();
+    if let (Allocation::NetworkWide, Some(&root)) = (plan.allocation, liveness.streamed().first()) {
+        let name = &graph.value(root).name;
+        let reason = format!("the network-wide allocation keeps everything, but {name} has its home in host memory");
+        return Err(PlanError::IllegalPlan { reason });
+    }
     if let (Allocation::NetworkWide, Some(&(root, _))) = (plan.allocation, left.first()) {
         let name = &graph.value(root).name;
         let reason = format!("the network-wide allocation keeps everything, but {name} is to leave in a gap");
         return Err(PlanError::IllegalPlan { reason });
     }
     for &root in liveness.roots() {
-        for gap in liveness.gaps(root) {
+        for gap in liveness.gaps(root).chain(liveness.wrap(root)) {
             left.remove(&(root, plan.order[gap.to.step.index()]));
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! Inside each step, in this order:
 //! ```text
-//!  releases   wait offloaded %x · free %x             bytes given back before new ones are taken
+//!  releases   wait offloaded %x · free %x             bytes given back before new ones are taken (no wait where a copy is left)
 //!  allocs     alloc %y · alloc workspace
 //!  fetches    record room · prefetch: wait room · copy · record prefetched %x'
-//!  needs      wait prefetched %x' · free its host copy
+//!  needs      wait prefetched %x' · free its host copy, if that is not fetched again
 //!  offloads   record computed %x · offload: alloc, wait computed · copy · record offloaded %x   (after the launch if it writes %x)
 //!  launch
 //!  frees      free what was used for the last time, and the workspace
@@ -16,7 +16,7 @@
 use crate::address::Addresses;
 use crate::homes::home_values;
 use crate::placement::Placed;
-use crate::stretch::Intervals;
+use crate::stretch::{Away, Intervals};
 use crate::{MemoryPlan, Problem, Sync};
 use std::collections::BTreeMap;
 use vdnn_graph::{NodeId, Phase, Step, ValueId};
@@ -45,7 +45,7 @@ pub(crate) fn emit(
     for step in 0..plan.order.len() as u32 {
         emitter.step(Step(step));
     }
-    emitter.join();
+    emitter.finish();
     emitter.schedule
 }
 
@@ -63,14 +63,16 @@ struct Agenda {
 
 impl Agenda {
     fn of(intervals: &Intervals) -> Vec<Agenda> {
-        let mut agenda: Vec<Agenda> = (0..intervals.n_steps).map(|_| Agenda::default()).collect();
+        let mut agenda: Vec<Agenda> = (0..=intervals.n_steps).map(|_| Agenda::default()).collect();
         let mut offloaded = vec![false; intervals.stretches.len()];
-        for (i, copy) in intervals.copies.iter().enumerate() {
-            agenda[copy.release.index()].releases.push(i);
-            agenda[copy.fetch.index()].fetches.push(i);
-            agenda[copy.gap.to.step.index()].needs.push(i);
-            agenda[copy.gap.from.step.index()].offloads.push(i);
-            offloaded[copy.from] = true;
+        for (i, away) in intervals.aways.iter().enumerate() {
+            agenda[away.release.index()].releases.push(i);
+            agenda[away.fetch.index()].fetches.push(i);
+            agenda[away.gap.to.step.index()].needs.push(i);
+            if away.down {
+                agenda[away.gap.from.step.index()].offloads.push(i);
+            }
+            offloaded[away.from] = true;
         }
         for (i, stretch) in intervals.stretches.iter().enumerate() {
             agenda[stretch.start.index()].starts.push(i);
@@ -83,7 +85,7 @@ impl Agenda {
         }
         // One stream brings bytes back: what is needed first must not queue behind what is needed later.
         for step in &mut agenda {
-            step.fetches.sort_by_key(|&i| (intervals.copies[i].gap.to.step, i));
+            step.fetches.sort_by_key(|&i| (intervals.aways[i].gap.to.step, i));
         }
         agenda
     }
@@ -97,11 +99,13 @@ struct Emitter<'a> {
     schedule: Schedule,
     algorithms: BTreeMap<String, AlgoId>,
     stretch_buffers: Vec<BufferId>,
+    /// By storage: its home.
+    homes: Vec<Option<BufferId>>,
     workspace_buffers: Vec<BufferId>,
     copy_buffers: Vec<BufferId>,
     /// The buffer each storage is in at the moment.
     current: Vec<Option<BufferId>>,
-    /// By copy: the event that its bytes have left, and that they are back.
+    /// By time away: the event that the bytes have left, and that they are back.
     offloaded: Vec<Option<EventId>>,
     prefetched: Vec<Option<EventId>>,
     /// By event: whether the compute stream has waited for it.
@@ -135,11 +139,12 @@ impl<'a> Emitter<'a> {
             schedule,
             algorithms: BTreeMap::new(),
             stretch_buffers: Vec::new(),
+            homes: vec![None; graph.values().len()],
             workspace_buffers: Vec::new(),
             copy_buffers: Vec::new(),
             current: vec![None; graph.values().len()],
-            offloaded: vec![None; intervals.copies.len()],
-            prefetched: vec![None; intervals.copies.len()],
+            offloaded: vec![None; intervals.aways.len()],
+            prefetched: vec![None; intervals.aways.len()],
             waited: Vec::new(),
             outstanding: Vec::new(),
         }
@@ -155,22 +160,26 @@ impl<'a> Emitter<'a> {
         ];
     }
 
-    /// Homes keep the addresses of the run's layout; a persistent's home also holds its updated value.
+    /// Homes keep the addresses of the run's layout; a persistent's home also holds its updated value. Kernels use those that
+    /// are on the device where they lie.
     fn homes(&mut self) {
         let graph = &self.problem.program.graph;
         let last: BTreeMap<ValueId, ValueId> = graph.persistents().iter().map(|p| (p.initial, p.last)).collect();
         for id in home_values(graph) {
             let value = graph.value(id);
-            let offset = self.problem.homes.find(&value.name).map_or(0, |home| home.offset);
+            let entry = self.problem.homes.find(&value.name);
+            let (space, offset) = entry.map_or((Space::Device, 0), |home| (home.space, home.offset));
+            let on_device = space == Space::Device;
             let buffer = self.push_buffer(Buffer {
-                name: value.name.clone(),
-                space: Space::Device,
+                name: if on_device { value.name.clone() } else { format!("{}.home", value.name) },
+                space,
                 offset,
                 bytes: value.ty.bytes(),
                 kind: BufferKind::Home,
                 root: Some(id),
             });
-            self.current[id.index()] = Some(buffer);
+            self.current[id.index()] = on_device.then_some(buffer);
+            self.homes[id.index()] = Some(buffer);
             self.schedule.homes.push(Home { initial: id, last: last.get(&id).copied().unwrap_or(id), buffer });
         }
     }
@@ -194,9 +203,8 @@ impl<'a> Emitter<'a> {
             self.workspace_buffers.push(id);
         }
         for (copy, &offset) in intervals.copies.iter().zip(&host.offsets) {
-            let index = intervals.stretches[copy.from].index;
-            let name = stretch_name(&format!("{}.host", value_name(copy.gap.root)), index);
-            let (root, kind) = (Some(copy.gap.root), BufferKind::Copy);
+            let name = stretch_name(&format!("{}.host", value_name(copy.root)), copy.index);
+            let (root, kind) = (Some(copy.root), BufferKind::Copy);
             let id = self.push_buffer(Buffer { name, space: Space::Host, offset, bytes: copy.bytes, kind, root });
             self.copy_buffers.push(id);
         }
@@ -225,7 +233,7 @@ impl<'a> Emitter<'a> {
             self.need(copy, step);
         }
         let (after, before): (Vec<usize>, Vec<usize>) =
-            agenda.offloads.iter().partition(|&&copy| self.intervals.copies[copy].gap.from.writes);
+            agenda.offloads.iter().partition(|&&away| self.intervals.aways[away].gap.from.writes);
         self.offload(&before);
         self.launch(step, agenda.workspace);
         self.offload(&after);
@@ -240,65 +248,78 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn release(&mut self, copy: usize, step: Step) {
-        let interval = &self.intervals.copies[copy];
+    fn release(&mut self, away: usize, step: Step) {
+        let interval = &self.intervals.aways[away];
         let (from, idle_until) = (interval.from, interval.gap.to.step);
-        if let Some(event) = self.offloaded[copy] {
+        if let Some(event) = self.offloaded[away] {
             self.wait(event, Cause::IdleUntil(idle_until));
         }
         self.push(COMPUTE, Action::Free(self.stretch_buffers[from]), Cause::After(Step(step.0.saturating_sub(1))));
     }
 
     /// Starts the copies up. One event tells the prefetch stream that the bytes of all of them are free.
-    fn fetch(&mut self, copies: &[usize]) {
-        let Some(&first) = copies.first() else { return };
-        let cause = |copy: usize| Cause::For(self.intervals.copies[copy].gap.to.step);
-        let causes: Vec<Cause> = copies.iter().map(|&copy| cause(copy)).collect();
-        let room = self
-            .event(format!("room for %{}", self.buffer_name(self.stretch_buffers[self.intervals.copies[first].to])));
-        self.push(COMPUTE, Action::Record(room), causes[0]);
-        self.push(PREFETCH, Action::Wait(room), causes[0]);
-        for (&copy, &cause) in copies.iter().zip(&causes) {
-            let interval = &self.intervals.copies[copy];
-            let (src, dst) = (self.copy_buffers[copy], self.stretch_buffers[interval.to]);
+    fn fetch(&mut self, aways: &[usize]) {
+        let Some(&first) = aways.first() else { return };
+        let intervals = self.intervals;
+        let cause = |away: usize| Cause::For(intervals.aways[away].gap.to.step);
+        let room =
+            self.event(format!("room for %{}", self.buffer_name(self.stretch_buffers[intervals.aways[first].to])));
+        self.push(COMPUTE, Action::Record(room), cause(first));
+        self.push(PREFETCH, Action::Wait(room), cause(first));
+        for &away in aways {
+            let interval = &intervals.aways[away];
+            let (src, dst) = (self.below(interval), self.stretch_buffers[interval.to]);
             let event = self.event(format!("prefetched %{}", self.buffer_name(dst)));
             let direction = Direction::Prefetch;
             let (src, dst) = (self.whole(src), self.whole(dst));
-            self.push(PREFETCH, Action::Transfer { direction, src, dst }, cause);
-            self.push(PREFETCH, Action::Record(event), cause);
-            self.prefetched[copy] = Some(event);
+            self.push(PREFETCH, Action::Transfer { direction, src, dst }, cause(away));
+            self.push(PREFETCH, Action::Record(event), cause(away));
+            self.prefetched[away] = Some(event);
             self.outstanding.push(event);
         }
     }
 
-    fn need(&mut self, copy: usize, step: Step) {
-        if let Some(event) = self.prefetched[copy] {
+    fn need(&mut self, away: usize, step: Step) {
+        if let Some(event) = self.prefetched[away] {
             self.wait(event, Cause::Step(step));
         }
-        self.push(COMPUTE, Action::Free(self.copy_buffers[copy]), Cause::After(step));
+        if let Some(host) = self.intervals.aways[away].host
+            && self.intervals.copies[host].end == step
+        {
+            self.push(COMPUTE, Action::Free(self.copy_buffers[host]), Cause::After(step));
+        }
     }
 
     /// Starts the copies down. One event tells the offload stream that all of their bytes are final.
-    fn offload(&mut self, copies: &[usize]) {
-        let Some(&first) = copies.first() else { return };
+    fn offload(&mut self, aways: &[usize]) {
+        let Some(&first) = aways.first() else { return };
         let intervals = self.intervals;
-        let causes: Vec<Cause> =
-            copies.iter().map(|&copy| Cause::IdleUntil(intervals.copies[copy].gap.to.step)).collect();
-        for (&copy, &cause) in copies.iter().zip(&causes) {
-            self.push(COMPUTE, Action::Alloc(self.copy_buffers[copy]), cause);
+        let cause = |away: usize| Cause::IdleUntil(intervals.aways[away].gap.to.step);
+        for &away in aways {
+            if let Some(host) = intervals.aways[away].host {
+                self.push(COMPUTE, Action::Alloc(self.copy_buffers[host]), cause(away));
+            }
         }
-        let name = self.buffer_name(self.stretch_buffers[intervals.copies[first].from]);
+        let name = self.buffer_name(self.stretch_buffers[intervals.aways[first].from]);
         let computed = self.event(format!("computed %{name}"));
-        self.push(COMPUTE, Action::Record(computed), causes[0]);
-        self.push(OFFLOAD, Action::Wait(computed), causes[0]);
-        for (&copy, &cause) in copies.iter().zip(&causes) {
-            let src = self.stretch_buffers[intervals.copies[copy].from];
+        self.push(COMPUTE, Action::Record(computed), cause(first));
+        self.push(OFFLOAD, Action::Wait(computed), cause(first));
+        for &away in aways {
+            let src = self.stretch_buffers[intervals.aways[away].from];
             let event = self.event(format!("offloaded %{}", self.buffer_name(src)));
-            let (src, dst) = (self.whole(src), self.whole(self.copy_buffers[copy]));
-            self.push(OFFLOAD, Action::Transfer { direction: Direction::Offload, src, dst }, cause);
-            self.push(OFFLOAD, Action::Record(event), cause);
-            self.offloaded[copy] = Some(event);
+            let (src, dst) = (self.whole(src), self.whole(self.below(&intervals.aways[away])));
+            self.push(OFFLOAD, Action::Transfer { direction: Direction::Offload, src, dst }, cause(away));
+            self.push(OFFLOAD, Action::Record(event), cause(away));
+            self.offloaded[away] = Some(event);
             self.outstanding.push(event);
+        }
+    }
+
+    /// Where a storage lies in host memory while it is away.
+    fn below(&self, away: &Away) -> BufferId {
+        match away.host {
+            Some(host) => self.copy_buffers[host],
+            None => self.homes[away.gap.root.index()].expect("what streams has a home"),
         }
     }
 
@@ -344,10 +365,14 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The end of the iteration: nothing may still run on a copy stream.
-    fn join(&mut self) {
+    /// The end of the iteration: nothing may still run on a copy stream, and what was updated last goes.
+    fn finish(&mut self) {
         for event in std::mem::take(&mut self.outstanding) {
             self.wait(event, Cause::EndOfIteration);
+        }
+        let end = self.intervals.n_steps;
+        for away in std::mem::take(&mut self.agenda[end].releases) {
+            self.release(away, Step(end as u32));
         }
     }
 

@@ -57,7 +57,7 @@ pub enum PlanError {
     /// The offloaded bytes do not fit the host budget.
     #[error(
         "the plan keeps {} ({needed} bytes) in host memory, the host budget is {} ({budget} bytes); raise the host budget \
-         or use a policy that offloads less",
+         or use a policy that offloads less, or have fewer parameters and states stream",
         format_bytes(*needed),
         format_bytes(*budget)
     )]

@@ -4,7 +4,7 @@
 //! the bottleneck, kernels stand still, and copies then have more time than the kernels' own times let expect.
 
 use crate::layer_spans::LayerSpans;
-use crate::stretch::Window;
+use crate::stretch::{Window, still_copied};
 use crate::{Gap, Liveness, MemoryPlan, Problem, Residency, Sync};
 use vdnn_graph::Step;
 
@@ -24,19 +24,26 @@ pub(crate) fn stretched_starts(problem: &Problem<'_>, plan: &MemoryPlan, windows
             walk.now = walk.now.max(walk.down_free).max(walk.up_free);
         }
     }
+    walk.begin(plan.order.len());
     starts.push(walk.now);
     starts
 }
 
 /// Length of the iteration that a plan makes, in seconds.
 pub(crate) fn estimated_seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64 {
-    let liveness = Liveness::analyse(problem.program, &plan.order);
+    let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
+    let problem = &Problem { homes: &homes, ..*problem };
+    let liveness = Liveness::of(problem, &plan.order);
     let window = |gap: Gap| match plan.gaps.get(&(gap.root, plan.order[gap.to.step.index()])) {
         Some(&Residency::Offload { release, fetch, .. }) => Some(Window { gap, release, fetch }),
         _ => None,
     };
-    let windows: Vec<Window> =
-        liveness.roots().iter().flat_map(|&root| liveness.gaps(root)).filter_map(window).collect();
+    let windows: Vec<Window> = liveness
+        .roots()
+        .iter()
+        .flat_map(|&root| liveness.gaps(root).chain(liveness.wrap(root)))
+        .filter_map(window)
+        .collect();
     stretched_starts(problem, plan, &windows).last().copied().unwrap_or(0.0)
 }
 
@@ -56,13 +63,16 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(problem: &'a Problem<'a>, windows: &'a [Window], n_steps: usize) -> Self {
-        let mut lists = [(); 4].map(|()| vec![Vec::new(); n_steps]);
+        // What was updated last is released at the end of the iteration.
+        let mut lists = [(); 4].map(|()| vec![Vec::new(); n_steps + 1]);
         let mut order: Vec<usize> = (0..windows.len()).filter(|&i| !windows[i].is_empty()).collect();
         order.sort_by_key(|&i| (windows[i].gap.to.step, windows[i].gap.root));
+        let copied = still_copied(windows);
         for i in order {
             let window = &windows[i];
             let steps = [window.release, window.fetch, window.gap.to.step, window.gap.from.step];
-            for (list, step) in lists.iter_mut().zip(steps) {
+            // Nothing is issued, and nothing to wait for, where a copy is still valid.
+            for (list, step) in lists.iter_mut().zip(steps).take(if copied[i] { 3 } else { 4 }) {
                 list[step.index()].push(i);
             }
         }

@@ -6,6 +6,7 @@
 
 use crate::address::extent_within_budget;
 use crate::peak::largest_at_peak;
+use crate::stream::with_streamed;
 use crate::stretch::Intervals;
 use crate::stretch::Window;
 use crate::window::{Slack, windows};
@@ -25,7 +26,8 @@ pub struct Fitted {
     pub peak: Bytes,
 }
 
-/// Fits `plan` (order, algorithms, allocation) with `gaps` offloaded into the problem's device budget.
+/// Fits `plan` (order, algorithms, allocation) with `gaps` offloaded into the problem's device budget. What streams is away
+/// besides.
 ///
 /// # Errors
 /// [`Infeasible`] when even the shortest windows do not fit.
@@ -35,7 +37,10 @@ pub fn fit_to_budget(
     plan: &MemoryPlan,
     gaps: &[Gap],
 ) -> Result<Fitted, Infeasible> {
-    let liveness = Liveness::analyse(problem.program, &plan.order);
+    let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
+    let problem = &Problem { homes: &homes, ..*problem };
+    let liveness = Liveness::of(problem, &plan.order);
+    let gaps = &*with_streamed(problem, plan, &liveness, gaps);
     let try_windows = |chosen: &[Window]| {
         let plan = with_windows(plan, chosen);
         let peak = peak_of(problem, &plan, &liveness);
@@ -77,6 +82,7 @@ pub(crate) fn windows_within(
         let intervals = Intervals::with_windows(problem, plan, liveness, chosen).ok()?;
         intervals.live_profile().into_iter().max()
     };
+    let gaps = &*with_streamed(problem, plan, liveness, gaps);
     let relaxed = windows(problem, plan, gaps, Slack::Relaxed);
     if holds(&relaxed)? <= room {
         return Some(relaxed);

@@ -1,34 +1,45 @@
 //! Homes: the bytes that outlive an iteration, at the same addresses in every schedule of a run.
 //!
 //! Training, the last partial batch and evaluation are different programs with the same weights. Their homes are laid out
-//! once, by name, at the bottom of the device arena; everything else lies above.
+//! once, by name, at the bottom of the device arena; everything else lies above. Parameters and states may have their homes
+//! at the bottom of the host arena instead: they *stream*, that is, they are fetched before they are used and copied home
+//! after they are updated.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use vdnn_graph::{Graph, Role, ValueId};
+use vdnn_schedule::Space;
 use vdnn_tensor::Bytes;
 
 /// Where one home lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeEntry {
-    /// Address in the device arena.
+    /// In which arena.
+    pub space: Space,
+    /// Address there.
     pub offset: Bytes,
     /// Size: the largest any program needs.
     pub bytes: Bytes,
+    /// Whether it holds a parameter or a state, which may stream.
+    pub persistent: bool,
 }
 
 /// Addresses of all homes of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HomeLayout {
+    /// In order of address.
+    order: Vec<String>,
     entries: BTreeMap<String, HomeEntry>,
+    alignment: Bytes,
     extent: Bytes,
+    host_extent: Bytes,
 }
 
 impl HomeLayout {
     /// Lays out the homes of programs that run in turn on the same weights. Parameters and states come first, in the
     /// order of the first program that has them, then inputs and metrics.
     pub fn for_graphs(graphs: &[&Graph], alignment: Bytes) -> Self {
-        let mut sizes: Vec<(String, Bytes)> = Vec::new();
-        let mut index: BTreeMap<String, usize> = BTreeMap::new();
+        let mut layout = HomeLayout { alignment, ..HomeLayout::default() };
         for persistent in [true, false] {
             for graph in graphs {
                 for id in home_values(graph) {
@@ -36,21 +47,56 @@ impl HomeLayout {
                     if matches!(value.role, Role::Parameter | Role::State) != persistent {
                         continue;
                     }
-                    let at = *index.entry(value.name.clone()).or_insert_with(|| {
-                        sizes.push((value.name.clone(), 0));
-                        sizes.len() - 1
+                    let entry = layout.entries.entry(value.name.clone()).or_insert_with(|| {
+                        layout.order.push(value.name.clone());
+                        HomeEntry { space: Space::Device, offset: 0, bytes: 0, persistent }
                     });
-                    sizes[at].1 = sizes[at].1.max(value.ty.bytes());
+                    entry.bytes = entry.bytes.max(value.ty.bytes());
                 }
             }
         }
-        let mut layout = HomeLayout::default();
-        for (name, bytes) in sizes {
-            let offset = layout.extent.next_multiple_of(alignment);
-            layout.entries.insert(name, HomeEntry { offset, bytes });
-            layout.extent = offset + bytes;
-        }
+        layout.place();
         layout
+    }
+
+    /// The same homes with the parameters and states of these names in host memory, besides those that are there already.
+    pub fn streaming(&self, names: &BTreeSet<&str>) -> Self {
+        let mut layout = self.clone();
+        for (_, entry) in layout.entries.iter_mut().filter(|(name, entry)| entry.persistent && names.contains(&***name))
+        {
+            entry.space = Space::Host;
+        }
+        layout.place();
+        layout
+    }
+
+    /// The same homes with the parameters and states of at least so many bytes in host memory.
+    pub fn streaming_from(&self, least: Bytes) -> Self {
+        let large = self.entries.iter().filter(|(_, entry)| entry.persistent && entry.bytes >= least);
+        self.streaming(&large.map(|(name, _)| name.as_str()).collect())
+    }
+
+    /// The homes under a plan that has `values` of `graph` stream.
+    pub(crate) fn with<'a>(&'a self, graph: &Graph, values: &BTreeSet<ValueId>) -> Cow<'a, Self> {
+        match values.is_empty() {
+            true => Cow::Borrowed(self),
+            false => Cow::Owned(self.streaming(&values.iter().map(|&id| graph.value(id).name.as_str()).collect())),
+        }
+    }
+
+    fn place(&mut self) {
+        (self.extent, self.host_extent) = (0, 0);
+        for name in &self.order {
+            let Some(entry) = self.entries.get_mut(name) else { continue };
+            let extent = if entry.space == Space::Host { &mut self.host_extent } else { &mut self.extent };
+            entry.offset = extent.next_multiple_of(self.alignment);
+            *extent = entry.offset + entry.bytes;
+        }
+    }
+
+    /// True when the home of this name is in host memory.
+    pub fn streams(&self, name: &str) -> bool {
+        self.host_extent > 0 && self.entries.get(name).is_some_and(|entry| entry.space == Space::Host)
     }
 
     /// Where a value's home lies.
@@ -58,9 +104,19 @@ impl HomeLayout {
         self.entries.get(name).copied()
     }
 
-    /// One past the last byte of any home.
+    /// One past the last byte of any home on the device.
     pub fn extent(&self) -> Bytes {
         self.extent
+    }
+
+    /// One past the last byte of any home in host memory.
+    pub fn host_extent(&self) -> Bytes {
+        self.host_extent
+    }
+
+    /// Bytes of what can have its home on the device only: inputs and metrics.
+    pub(crate) fn fixed_bytes(&self) -> Bytes {
+        self.entries.values().filter(|entry| !entry.persistent).map(|entry| entry.bytes).sum()
     }
 }
 
@@ -76,7 +132,7 @@ pub(crate) fn home_values(graph: &Graph) -> impl Iterator<Item = ValueId> + '_ {
     })
 }
 
-/// True for roles that live in homes and are never planned.
+/// True for roles that live in homes. Those on the device are never planned.
 pub(crate) fn is_home(role: Role) -> bool {
     matches!(role, Role::Input | Role::Parameter | Role::State | Role::Metric)
 }

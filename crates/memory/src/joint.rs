@@ -142,6 +142,11 @@ impl<'a> Joint<'a> {
         }
     }
 
+    /// Whether some parameters or states are at home in host memory.
+    pub fn streams(&self) -> bool {
+        self.problem.homes.host_extent() > 0
+    }
+
     /// Seconds of the fastest kernels.
     pub fn oracle(&self) -> f64 {
         self.halves.iter().sum()
@@ -167,7 +172,7 @@ impl<'a> Joint<'a> {
         let graph = &program.graph;
         let turns = plan.order.iter().position(|u| u.run > 0 || graph.node(u.node).phase != Phase::Forward)?;
         let turns = Step(turns as u32);
-        let liveness = Liveness::analyse(program, &plan.order);
+        let liveness = Liveness::of(self.problem, &plan.order);
         let mut gaps = Vec::new();
         for (root, fate) in own() {
             let made_again = |gap: &Gap| plan.gaps.contains_key(&(root, plan.order[gap.to.step.index()]));

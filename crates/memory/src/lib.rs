@@ -34,6 +34,7 @@ mod plan;
 pub mod policies;
 mod problem;
 mod recompute;
+mod stream;
 mod stretch;
 mod window;
 
@@ -46,5 +47,5 @@ pub use liveness::{Access, Gap, Liveness};
 pub use placement::Placement;
 pub use plan::{Allocation, MemoryPlan, Residency, Tier, VariantId};
 pub use policies::MemoryPolicy;
-pub use problem::{Budgets, Encoded, Options, Prefetch, Problem, Sync};
+pub use problem::{Budgets, Encoded, Options, Prefetch, Problem, State, Sync};
 pub use recompute::{Forget, NotRepeatable, Recomputation, recompute};

@@ -1,9 +1,11 @@
 //! When each storage is used: accesses per step, and the gaps between them.
 //!
-//! Input: a program and an execution order (with recomputed runs). Output: for every storage that is not a home, its
-//! accesses in time order; a gap is a pair of consecutive accesses. Not done here: deciding anything about a gap.
+//! Input: a program and an execution order (with recomputed runs). Output: for every storage that does not stay at home, its
+//! accesses in time order; a gap is a pair of consecutive accesses. What streams has one more gap, which wraps around the
+//! iteration: from its last use to the first of the next. Not done here: deciding anything about a gap.
 
 use crate::homes::is_home;
+use crate::{HomeLayout, Problem};
 use vdnn_graph::{Program, Step, Use, ValueId};
 
 /// One step's use of a storage.
@@ -26,6 +28,15 @@ pub struct Gap {
     pub from: Access,
     /// The use that ends it.
     pub to: Access,
+    /// The last step of the iteration up to `from` that wrote the storage. A copy made since then still holds its bytes.
+    pub written: Option<Step>,
+}
+
+impl Gap {
+    /// True for the gap from the last use of an iteration to the first of the next.
+    pub fn wraps(&self) -> bool {
+        self.to.step <= self.from.step
+    }
 }
 
 /// Accesses of every storage of a program under one order.
@@ -33,12 +44,27 @@ pub struct Gap {
 pub struct Liveness {
     accesses: Vec<Vec<Access>>,
     roots: Vec<ValueId>,
+    /// Roots of what streams.
+    streamed: Vec<ValueId>,
 }
 
 impl Liveness {
-    /// Finds the accesses of `program`'s storages under `order`.
+    /// Finds the accesses of `program`'s storages under `order` when everything persistent stays at home.
     pub fn analyse(program: &Program, order: &[Use]) -> Self {
+        Self::with_homes(program, order, &HomeLayout::default())
+    }
+
+    /// Finds the accesses of a problem's storages under `order`.
+    pub fn of(problem: &Problem<'_>, order: &[Use]) -> Self {
+        Self::with_homes(problem.program, order, problem.homes)
+    }
+
+    fn with_homes(program: &Program, order: &[Use], homes: &HomeLayout) -> Self {
         let graph = &program.graph;
+        let mut stays: Vec<bool> = graph.values().iter().map(|value| is_home(value.role)).collect();
+        for persistent in graph.persistents() {
+            stays[persistent.initial.index()] = !homes.streams(&graph.value(persistent.initial).name);
+        }
         let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); graph.values().len()];
         for (index, u) in order.iter().enumerate() {
             let node = graph.node(u.node);
@@ -47,7 +73,7 @@ impl Liveness {
             let writes = node.outputs.iter().map(|&id| (id, false));
             for (value, read) in reads.chain(writes) {
                 let root = program.aliases.root(value);
-                if is_home(graph.value(root).role) {
+                if stays[root.index()] {
                     continue;
                 }
                 let list = &mut accesses[root.index()];
@@ -60,8 +86,9 @@ impl Liveness {
                 }
             }
         }
-        let roots = graph.value_ids().filter(|id| !accesses[id.index()].is_empty()).collect();
-        Liveness { accesses, roots }
+        let roots: Vec<ValueId> = graph.value_ids().filter(|id| !accesses[id.index()].is_empty()).collect();
+        let streamed = roots.iter().copied().filter(|&root| is_home(graph.value(root).role)).collect();
+        Liveness { accesses, roots, streamed }
     }
 
     /// Roots of all storages used, in id order.
@@ -74,8 +101,25 @@ impl Liveness {
         &self.accesses[root.index()]
     }
 
-    /// A storage's gaps in time order.
+    /// Roots of the storages whose homes are in host memory, in id order.
+    pub fn streamed(&self) -> &[ValueId] {
+        &self.streamed
+    }
+
+    /// The gap of a storage that streams which wraps around the iteration.
+    pub fn wrap(&self, root: ValueId) -> Option<Gap> {
+        self.streamed.binary_search(&root).ok()?;
+        let accesses = self.accesses(root);
+        let (to, from) = (*accesses.first()?, *accesses.last()?);
+        let written = accesses.iter().rfind(|access| access.writes).map(|access| access.step);
+        Some(Gap { root, from, to, written })
+    }
+
+    /// A storage's gaps within the iteration, in time order.
     pub fn gaps(&self, root: ValueId) -> impl Iterator<Item = Gap> + '_ {
-        self.accesses(root).windows(2).map(move |pair| Gap { root, from: pair[0], to: pair[1] })
+        self.accesses(root).windows(2).scan(None, move |written, pair| {
+            *written = pair[0].writes.then_some(pair[0].step).or(*written);
+            Some(Gap { root, from: pair[0], to: pair[1], written: *written })
+        })
     }
 }

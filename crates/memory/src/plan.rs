@@ -1,6 +1,6 @@
 //! What a policy decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vdnn_graph::{NodeId, Program, Step, Use, ValueId};
 
 /// Where bytes go when they leave the device.
@@ -17,9 +17,11 @@ pub enum Tier {
 pub enum Residency {
     /// They stay.
     Keep,
-    /// They are copied down when the gap begins. The device bytes are held until step `release` begins and taken again
-    /// when step `fetch` begins, which starts the copy up. Only bytes that are there can be copied: a storage that branches
-    /// fill one after the other may not leave before it is full.
+    /// A copy below holds them. The device bytes are held until step `release` begins and taken again when step `fetch`
+    /// begins, which starts the copy up. The copy down is made when the gap begins, unless one made in an earlier gap is
+    /// still valid because nothing wrote the storage since: then nothing moves down and `release` has nothing to wait for.
+    /// Only bytes that are there can be copied: a storage that branches fill one after the other may not leave before it
+    /// is full.
     Offload {
         /// Where to.
         tier: Tier,
@@ -28,7 +30,8 @@ pub enum Residency {
         /// Step at whose beginning the bytes are taken again.
         fetch: Step,
     },
-    /// They are forgotten: the use that ends the gap writes them anew (a later run of their producer).
+    /// They are forgotten, no copy is looked for: the use that ends the gap writes them anew (a later run of their producer)
+    /// and reads nothing of them.
     Drop,
 }
 
@@ -61,8 +64,11 @@ pub struct MemoryPlan {
     pub variants: BTreeMap<NodeId, VariantId>,
     /// Index into the kernel table's choices of each node, the same for all its runs; absent means the fastest.
     pub algos: BTreeMap<NodeId, usize>,
-    /// Gaps that are not kept, keyed by the storage's root and the use that ends the gap.
+    /// Gaps that are not kept, keyed by the storage's root and the use that ends the gap: the first use for the gap that
+    /// wraps around the iteration.
     pub gaps: BTreeMap<(ValueId, Use), Residency>,
+    /// Parameters and states whose homes are in host memory, besides those that the problem has there.
+    pub streamed: BTreeSet<ValueId>,
     /// How long storages hold bytes.
     pub allocation: Allocation,
 }
@@ -75,6 +81,7 @@ impl MemoryPlan {
             variants: BTreeMap::new(),
             algos: BTreeMap::new(),
             gaps: BTreeMap::new(),
+            streamed: BTreeSet::new(),
             allocation: Allocation::Liveness,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{Gap, HomeLayout, Liveness, MemoryPlan, Placement, VariantId};
 use std::collections::BTreeMap;
-use vdnn_graph::{LayerId, NodeId, Phase, Program, Step, ValueId};
+use vdnn_graph::{LayerId, NodeId, Phase, Program, Role, Step, ValueId};
 use vdnn_schedule::{Choice, KernelTable};
 use vdnn_sim::Links;
 use vdnn_tensor::Bytes;
@@ -28,6 +28,18 @@ pub enum Sync {
     Events,
 }
 
+/// Where parameters and states have their homes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum State {
+    /// On the device, always.
+    Device,
+    /// On the device, but a policy that can may have some stream from host memory (`hybrid`).
+    #[default]
+    Auto,
+    /// In host memory, all that are at least as large as the least offload.
+    Host,
+}
+
 /// Choices of method that hold for every policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -41,6 +53,8 @@ pub struct Options {
     pub min_offload: Bytes,
     /// Workspace up to which an algorithm counts as memory-optimal (m).
     pub memory_optimal_workspace: Bytes,
+    /// Where parameters and states live between iterations.
+    pub state: State,
     /// Every buffer's offset is a multiple of this.
     pub alignment: Bytes,
 }
@@ -55,6 +69,7 @@ impl Default for Options {
             placement: Placement::Planned,
             min_offload: 1 << 20,
             memory_optimal_workspace: 16 << 20,
+            state: State::Auto,
             alignment: 256,
         }
     }
@@ -88,7 +103,7 @@ pub struct Problem<'a> {
     pub kernels: &'a KernelTable,
     /// What copies cost.
     pub links: Links,
-    /// Where persistent values live.
+    /// Where persistent values live. What has its home in host memory here streams under every policy.
     pub homes: &'a HomeLayout,
     /// The limits.
     pub budgets: Budgets,
@@ -161,7 +176,7 @@ impl<'a> Problem<'a> {
 
     /// The accesses of every storage in the plain order.
     pub fn liveness(&self) -> Liveness {
-        Liveness::analyse(self.program, &MemoryPlan::keep_all(self.program).order)
+        Liveness::of(self, &MemoryPlan::keep_all(self.program).order)
     }
 
     /// The phase of a step in the plain order.
@@ -179,18 +194,30 @@ impl<'a> Problem<'a> {
         self.program.node_at(step).layer
     }
 
-    /// The most any single kernel needs by itself: its operands, its smallest workspace, and the homes. No plan without
-    /// recomputation by pieces can stay below. With an alternative the lesser of both.
+    /// The most any single kernel needs by itself: its operands, its smallest workspace, and the homes that cannot be
+    /// elsewhere. No plan without recomputation by pieces can stay below. With an alternative the lesser of both.
     pub fn floor_bound(&self) -> Bytes {
         let encoded = self.with_encodings().map_or(Bytes::MAX, |encoded| encoded.floor_bound());
         let need = |id: NodeId| {
             let operands: Bytes = self.operands(id).iter().map(|&root| self.program.aliases.storage_bytes(root)).sum();
             operands + self.kernels.all(id).map(|choice| choice.workspace).min().unwrap_or(0)
         };
-        encoded.min(self.homes.extent() + self.program.graph.node_ids().map(need).max().unwrap_or(0))
+        encoded.min(self.home_bytes() + self.program.graph.node_ids().map(need).max().unwrap_or(0))
     }
 
-    /// The storages a node's kernel needs on the device, homes not counted, each once.
+    /// Bytes of homes that are on the device under every plan.
+    pub(crate) fn home_bytes(&self) -> Bytes {
+        if self.options.state == State::Auto { self.homes.fixed_bytes() } else { self.homes.extent() }
+    }
+
+    /// Whether a storage is on the device only when a plan has it there: it has no home, or one that is or may be elsewhere.
+    pub(crate) fn may_leave(&self, root: ValueId) -> bool {
+        let value = self.program.graph.value(root);
+        let streams = || self.options.state == State::Auto || self.homes.streams(&value.name);
+        !crate::homes::is_home(value.role) || (matches!(value.role, Role::Parameter | Role::State) && streams())
+    }
+
+    /// The storages a node's kernel needs on the device, those at home there not counted, each once.
     pub(crate) fn operands(&self, id: NodeId) -> Vec<ValueId> {
         let graph = &self.program.graph;
         let node = graph.node(id);
@@ -198,7 +225,7 @@ impl<'a> Problem<'a> {
             node.inputs.iter().chain(&node.outputs).map(|&v| self.program.aliases.root(v)).collect();
         roots.sort_unstable();
         roots.dedup();
-        roots.retain(|&root| !crate::homes::is_home(graph.value(root).role));
+        roots.retain(|&root| self.may_leave(root));
         roots
     }
 }

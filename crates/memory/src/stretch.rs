@@ -7,10 +7,17 @@
 //!  X' on device                      [start ····
 //! ```
 //!
+//! A copy on the host is made once for each time the storage is written: it stays until the last gap that it serves has
+//! fetched it, and gaps after the first only give the device bytes back.
+//!
+//! What streams lies at home in host memory when the iteration begins and ends; its first and its last stretch meet in the gap
+//! that wraps around.
+//!
 //! An interval covers whole steps: taken when `start` begins, given back before the step after `end` begins. The same
 //! intervals feed the live profile, placement and emission, so that all three agree.
 
 use crate::{Allocation, Gap, Liveness, MemoryPlan, PlanError, Problem, Residency, Tier};
+use std::collections::BTreeSet;
 use vdnn_graph::{NodeId, Role, Step, ValueId};
 use vdnn_tensor::Bytes;
 
@@ -25,17 +32,31 @@ pub(crate) struct Stretch {
     pub bytes: Bytes,
 }
 
-/// A storage's copy in host memory, between two stretches.
+/// A time a storage is away from the device, between two stretches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostCopy {
+pub(crate) struct Away {
     pub gap: Gap,
     pub release: Step,
     pub fetch: Step,
-    pub bytes: Bytes,
-    /// The stretch copied from.
+    /// The stretch before.
     pub from: usize,
-    /// The stretch copied to.
+    /// The stretch after, which is copied to.
     pub to: usize,
+    /// The copy in host memory, its home if it is `None`; and whether it is made in this gap, else it has been valid since an
+    /// earlier one, or since the iteration began.
+    pub host: Option<usize>,
+    pub down: bool,
+}
+
+/// A storage's copy in host memory, from the use after which it is made to the one that it is fetched for last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostCopy {
+    pub root: ValueId,
+    /// That of the stretch it is made from.
+    pub index: u32,
+    pub start: Step,
+    pub end: Step,
+    pub bytes: Bytes,
 }
 
 /// The release and fetch of one offloaded gap.
@@ -49,7 +70,7 @@ pub(crate) struct Window {
 impl Window {
     /// True when the gap frees no step at all.
     pub fn is_empty(&self) -> bool {
-        self.release >= self.fetch
+        !self.gap.wraps() && self.release >= self.fetch
     }
 
     /// The residency to put into a plan.
@@ -70,6 +91,7 @@ pub(crate) struct Borrowed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Intervals {
     pub stretches: Vec<Stretch>,
+    pub aways: Vec<Away>,
     pub copies: Vec<HostCopy>,
     pub workspaces: Vec<Borrowed>,
     pub n_steps: usize,
@@ -114,7 +136,13 @@ impl Intervals {
     ) -> Result<(), PlanError> {
         let bytes = problem.program.aliases.storage_bytes(root);
         let accesses = liveness.accesses(root);
-        let mut stretch = Stretch { root, index: 0, start: accesses[0].step, end: accesses[0].step, bytes };
+        let wrap = match liveness.wrap(root) {
+            Some(gap) => Some((gap, decided.wrapped(problem, &gap)?)),
+            None => None,
+        };
+        let start = wrap.map_or(accesses[0].step, |(_, (_, fetch))| fetch);
+        let mut stretch = Stretch { root, index: 0, start, end: start, bytes };
+        let first = self.stretches.len();
         let gaps = liveness.gaps(root).filter(|_| decided.leaves[root.index()]);
         for gap in gaps {
             match decided.residency(&gap) {
@@ -126,16 +154,44 @@ impl Intervals {
                 }
                 Residency::Offload { tier, release, fetch } => {
                     check_offload(problem, &gap, tier, release, fetch)?;
-                    let from = self.stretches.len();
-                    self.copies.push(HostCopy { gap, release, fetch, bytes, from, to: from + 1 });
+                    self.leave(gap, (release, fetch), &stretch, wrap.is_some());
                     self.stretches.push(Stretch { end: Step(release.0 - 1), ..stretch });
                     stretch = Stretch { index: stretch.index + 1, start: fetch, ..stretch };
                 }
             }
         }
-        let end = accesses.last().map_or(stretch.start, |access| access.step);
+        let mut end = accesses.last().map_or(stretch.start, |access| access.step);
+        if let Some((gap, (release, fetch))) = wrap {
+            self.leave(gap, (release, fetch), &stretch, true);
+            self.aways.last_mut().into_iter().for_each(|away| away.to = first);
+            end = Step(release.0 - 1);
+        }
         self.stretches.push(Stretch { end, ..stretch });
         Ok(())
+    }
+
+    /// Notes that the storage is away after `stretch`. What streams has its copy at home; anything else gets one of its own
+    /// unless the last one still holds its bytes.
+    fn leave(&mut self, gap: Gap, (release, fetch): (Step, Step), stretch: &Stretch, streams: bool) {
+        let earlier = || self.aways.iter().rev().take_while(|away| away.gap.root == gap.root);
+        let copied = earlier().find(|away| away.down).map(|away| away.gap.from.step);
+        // At home there is a copy from the start.
+        let there = streams || copied.is_some();
+        let down = !there || gap.written.is_some_and(|written| copied.is_none_or(|copied| copied < written));
+        let host = match (streams, earlier().next().and_then(|last| last.host).filter(|_| !down)) {
+            (true, _) => None,
+            (false, Some(host)) => {
+                self.copies[host].end = gap.to.step;
+                Some(host)
+            }
+            (false, None) => {
+                let Stretch { root, index, bytes, .. } = *stretch;
+                self.copies.push(HostCopy { root, index, start: gap.from.step, end: gap.to.step, bytes });
+                Some(self.copies.len() - 1)
+            }
+        };
+        let from = self.stretches.len();
+        self.aways.push(Away { gap, release, fetch, from, to: from + 1, host, down });
     }
 
     /// The paper's baseline holds feature maps and weight gradients for the whole iteration.
@@ -186,6 +242,19 @@ impl<'a> Decided<'a> {
         Decided { plan, windows, leaves }
     }
 
+    /// When what streams is given back after its last use and taken again before its first: as short as can be if nothing
+    /// else is decided.
+    fn wrapped(&self, problem: &Problem<'_>, gap: &Gap) -> Result<(Step, Step), PlanError> {
+        match self.residency(gap) {
+            Residency::Offload { tier, release, fetch } => {
+                check_wrap(problem, gap, tier, release, fetch, self.plan.order.len())?;
+                Ok((release, fetch))
+            }
+            Residency::Keep => Ok((Step(gap.from.step.0 + 1), gap.to.step)),
+            Residency::Drop => Err(illegal(problem, gap, "dropped, but the next iteration reads it")),
+        }
+    }
+
     fn residency(&self, gap: &Gap) -> Residency {
         let key = (gap.root, gap.to.step);
         match self.windows.binary_search_by_key(&key, |window| (window.gap.root, window.gap.to.step)) {
@@ -196,6 +265,26 @@ impl<'a> Decided<'a> {
             }
         }
     }
+}
+
+/// By window: whether a copy that an earlier one of the same storage made is still valid, so that nothing is copied down.
+pub(crate) fn still_copied(windows: &[Window]) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..windows.len()).filter(|&i| !windows[i].is_empty()).collect();
+    order.sort_by_key(|&i| (windows[i].gap.root, windows[i].gap.from.step));
+    let mut valid = vec![false; windows.len()];
+    // What streams has a copy at home from the start.
+    let streams: BTreeSet<ValueId> = windows.iter().filter(|w| w.gap.wraps()).map(|w| w.gap.root).collect();
+    let mut copied: Option<(ValueId, Step)> = None;
+    for i in order {
+        let gap = &windows[i].gap;
+        let since = copied.filter(|&(root, _)| root == gap.root).map(|(_, step)| step);
+        let there = since.is_some() || streams.contains(&gap.root);
+        valid[i] = there && gap.written.is_none_or(|written| since.is_some_and(|since| written <= since));
+        if !valid[i] {
+            copied = Some((gap.root, gap.from.step));
+        }
+    }
+    valid
 }
 
 fn illegal(problem: &Problem<'_>, gap: &Gap, what: &str) -> PlanError {
@@ -210,6 +299,27 @@ fn check_drop(problem: &Problem<'_>, gap: &Gap) -> Result<(), PlanError> {
         return Ok(());
     }
     Err(illegal(problem, gap, "dropped, but the next use reads it; run its producer again first or offload it"))
+}
+
+fn check_wrap(
+    problem: &Problem<'_>,
+    gap: &Gap,
+    tier: Tier,
+    release: Step,
+    fetch: Step,
+    n_steps: usize,
+) -> Result<(), PlanError> {
+    if tier == Tier::Disk {
+        return Err(illegal(problem, gap, "away on disk, which no device does yet; use the host tier"));
+    }
+    if gap.from.step < release && release.index() <= n_steps && fetch <= gap.to.step {
+        return Ok(());
+    }
+    let what = format!(
+        "expected from < release <= {n_steps} and fetch <= to around the iteration, found release {} and fetch {}",
+        release.0, fetch.0
+    );
+    Err(illegal(problem, gap, &what))
 }
 
 fn check_offload(problem: &Problem<'_>, gap: &Gap, tier: Tier, release: Step, fetch: Step) -> Result<(), PlanError> {

@@ -7,7 +7,7 @@
 
 use crate::estimate::stretched_starts;
 use crate::layer_spans::LayerSpans;
-use crate::stretch::Window;
+use crate::stretch::{Window, still_copied};
 use crate::{Gap, MemoryPlan, Prefetch, Problem, Sync};
 use vdnn_graph::{Op, Step};
 
@@ -31,13 +31,14 @@ pub(crate) enum Slack {
 pub(crate) fn windows(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], slack: Slack) -> Vec<Window> {
     let layers = LayerSpans::of(problem, plan);
     let mut starts = problem.step_starts(plan);
-    let tight = windows_of(problem, &layers, &starts, gaps, Slack::Tight);
+    let tight = windows_of(problem, &layers, &starts, gaps, Slack::Tight, &[]);
     if slack == Slack::Tight {
         return tight;
     }
+    let copied = still_copied(&tight);
     let mut best: Option<(f64, Vec<Window>)> = None;
     for _ in 0..ROUNDS {
-        let chosen = relaxed(problem, &layers, &starts, gaps, &tight);
+        let chosen = relaxed(problem, &layers, &starts, gaps, &tight, &copied);
         starts = stretched_starts(problem, plan, &chosen);
         let end = starts.last().copied().unwrap_or(0.0);
         if best.as_ref().is_none_or(|(least, _)| end < *least) {
@@ -48,8 +49,15 @@ pub(crate) fn windows(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], sl
 }
 
 /// Relaxed windows if steps began at `starts`.
-fn relaxed(problem: &Problem<'_>, layers: &LayerSpans, starts: &[f64], gaps: &[Gap], tight: &[Window]) -> Vec<Window> {
-    let wide = windows_of(problem, layers, starts, gaps, Slack::Relaxed);
+fn relaxed(
+    problem: &Problem<'_>,
+    layers: &LayerSpans,
+    starts: &[f64],
+    gaps: &[Gap],
+    tight: &[Window],
+    copied: &[bool],
+) -> Vec<Window> {
+    let wide = windows_of(problem, layers, starts, gaps, Slack::Relaxed, copied);
     let mut chosen: Vec<Window> = wide.iter().zip(tight).map(|(wide, narrow)| opened(wide, narrow)).collect();
     if problem.options.prefetch == Prefetch::Cost {
         let mut by_need: Vec<usize> = (0..gaps.len()).collect();
@@ -68,42 +76,68 @@ fn opened(wide: &Window, narrow: &Window) -> Window {
     if narrow.is_empty() {
         return *narrow;
     }
+    if wide.gap.wraps() {
+        return *wide;
+    }
     let release = wide.release.min(Step(narrow.fetch.0 - 1)).max(narrow.release);
     let fetch = wide.fetch.max(Step(release.0 + 1)).min(narrow.fetch.max(wide.fetch));
     Window { release, fetch, ..*wide }
 }
 
-fn windows_of(problem: &Problem<'_>, layers: &LayerSpans, starts: &[f64], gaps: &[Gap], slack: Slack) -> Vec<Window> {
-    let releases = releases(problem, layers, starts, gaps, slack);
+fn windows_of(
+    problem: &Problem<'_>,
+    layers: &LayerSpans,
+    starts: &[f64],
+    gaps: &[Gap],
+    slack: Slack,
+    copied: &[bool],
+) -> Vec<Window> {
+    let releases = releases(problem, layers, starts, gaps, slack, copied);
     let fetches = match (problem.options.prefetch, slack) {
         (Prefetch::Paper, _) => paper_fetches(problem, layers, gaps),
         (Prefetch::Lookahead(n), _) => gaps.iter().map(|gap| layers.backward_before(gap.to.step, n)).collect(),
         (Prefetch::Cost, Slack::Tight) => gaps.iter().map(|gap| gap.to.step).collect(),
         (Prefetch::Cost, Slack::Relaxed) => cost_fetches(problem, starts, gaps),
     };
+    let end = Step(starts.len() as u32 - 1);
     let bound = |(gap, (release, fetch)): (&Gap, (Step, Step))| {
+        if gap.wraps() {
+            return Window { gap: *gap, release: release.min(end), fetch: fetch.min(gap.to.step) };
+        }
         let fetch = fetch.clamp(Step(gap.from.step.0 + 1), gap.to.step);
         Window { gap: *gap, release: release.min(gap.to.step), fetch }
     };
     gaps.iter().zip(releases.into_iter().zip(fetches)).map(bound).collect()
 }
 
-fn releases(problem: &Problem<'_>, layers: &LayerSpans, starts: &[f64], gaps: &[Gap], slack: Slack) -> Vec<Step> {
+fn releases(
+    problem: &Problem<'_>,
+    layers: &LayerSpans,
+    starts: &[f64],
+    gaps: &[Gap],
+    slack: Slack,
+    copied: &[bool],
+) -> Vec<Step> {
     match (problem.options.sync, slack) {
         (Sync::PerLayer, _) => gaps.iter().map(|gap| Step(layers.end(gap.from.step).0 + 1)).collect(),
         (Sync::Events, Slack::Tight) => gaps.iter().map(|gap| Step(gap.from.step.0 + 1)).collect(),
-        (Sync::Events, Slack::Relaxed) => cost_releases(problem, starts, gaps),
+        (Sync::Events, Slack::Relaxed) => cost_releases(problem, starts, gaps, copied),
     }
 }
 
-/// The first step that begins after the copy down is done, copies running one after the other in order of issue.
-fn cost_releases(problem: &Problem<'_>, starts: &[f64], gaps: &[Gap]) -> Vec<Step> {
+/// The first step that begins after the copy down is done, copies running one after the other in order of issue; the next
+/// step where the last copy is still valid.
+fn cost_releases(problem: &Problem<'_>, starts: &[f64], gaps: &[Gap], copied: &[bool]) -> Vec<Step> {
     let mut by_issue: Vec<usize> = (0..gaps.len()).collect();
     by_issue.sort_by_key(|&i| (gaps[i].from.step, gaps[i].root));
     let mut done = 0.0f64;
     let mut releases = vec![Step(0); gaps.len()];
     for i in by_issue {
         let gap = &gaps[i];
+        if copied[i] {
+            releases[i] = Step(gap.from.step.0 + 1);
+            continue;
+        }
         let issue = starts[gap.from.step.index() + usize::from(gap.from.writes)];
         let bytes = problem.program.aliases.storage_bytes(gap.root);
         done = done.max(issue) + problem.links.latency + bytes as f64 / problem.links.d2h;
@@ -137,7 +171,7 @@ fn cost_fetches(problem: &Problem<'_>, starts: &[f64], gaps: &[Gap]) -> Vec<Step
 fn paper_fetches(problem: &Problem<'_>, layers: &LayerSpans, gaps: &[Gap]) -> Vec<Step> {
     let n_layers = problem.program.graph.layers().len();
     let mut of_layer: Vec<Vec<usize>> = vec![Vec::new(); n_layers];
-    for (i, gap) in gaps.iter().enumerate() {
+    for (i, gap) in gaps.iter().enumerate().filter(|(_, gap)| !gap.wraps()) {
         of_layer[layers.layer(gap.from.step).index()].push(i);
     }
     let is_conv = conv_layers(problem);

@@ -147,12 +147,12 @@ impl Device for ChaosDevice {
         Interleaving::new(&self.prepared[id.0], self.memory()?, self.launch, queues, random).run()
     }
 
-    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.memory()?.write(offset, bytes)
+    fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.memory()?.write(space, offset, bytes)
     }
 
-    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.memory()?.read(offset, bytes)
+    fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.memory()?.read(space, offset, bytes)
     }
 
     /// Nothing: poisoning changes every byte.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use vdnn_graph::{Graph, Program};
-use vdnn_schedule::{KernelTable, Schedule, Timeline};
+use vdnn_schedule::{KernelTable, Schedule, Space, Timeline};
 use vdnn_tensor::Bytes;
 
 /// Memory, threads and kernels of this machine's CPU.
@@ -178,12 +178,12 @@ impl Device for CpuDevice {
         Ok(())
     }
 
-    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.memory()?.write(offset, bytes)
+    fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.memory()?.write(space, offset, bytes)
     }
 
-    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.memory()?.read(offset, bytes)
+    fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.memory()?.read(space, offset, bytes)
     }
 
     fn measured_peak(&mut self) -> Option<Bytes> {

@@ -3,7 +3,7 @@
 use crate::DeviceError;
 use std::sync::Arc;
 use vdnn_graph::{Graph, Program};
-use vdnn_schedule::{KernelTable, Schedule, Timeline};
+use vdnn_schedule::{KernelTable, Schedule, Space, Timeline};
 use vdnn_tensor::Bytes;
 
 /// What a device is, for reports.
@@ -84,17 +84,17 @@ pub trait Device {
     /// The first failure of any command of the iteration.
     fn finish(&mut self) -> Result<(), DeviceError>;
 
-    /// Writes contiguous bytes of the device arena between iterations.
+    /// Writes contiguous bytes of a space's arena between iterations.
     ///
     /// # Errors
-    /// [`DeviceError`] when the range lies outside the arena.
-    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError>;
+    /// [`DeviceError`] when the space has no arena here, or the range lies outside it.
+    fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Reads contiguous bytes of the device arena between iterations.
+    /// Reads contiguous bytes of a space's arena between iterations.
     ///
     /// # Errors
-    /// [`DeviceError`] when the range lies outside the arena.
-    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError>;
+    /// [`DeviceError`] when the space has no arena here, or the range lies outside it.
+    fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
     /// Memory actually used: on the CPU one past the highest byte of the device arena changed from a fill pattern, on
     /// CUDA the drop in free memory. `None` where nothing is measured.
@@ -137,12 +137,12 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).finish()
     }
 
-    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
-        (**self).write(offset, bytes)
+    fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        (**self).write(space, offset, bytes)
     }
 
-    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        (**self).read(offset, bytes)
+    fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read(space, offset, bytes)
     }
 
     fn measured_peak(&mut self) -> Option<Bytes> {

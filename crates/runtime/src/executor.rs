@@ -28,9 +28,10 @@ struct Loaded {
     homes: BTreeMap<String, Place>,
 }
 
-/// Where a home's value lies in the device arena.
+/// Where a home's value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
+    space: Space,
     offset: Bytes,
     bytes: Bytes,
     persistent: bool,
@@ -106,7 +107,7 @@ impl<D: Device> Executor<D> {
             let (expected, found) = (place.bytes, bytes.len() as Bytes);
             return Err(DeviceError::HomeSize { name: name.to_string(), expected, found });
         }
-        self.device.write(place.offset, bytes)
+        self.device.write(place.space, place.offset, bytes)
     }
 
     /// Reads a value's home: a metric after an iteration, a parameter or state at any boundary.
@@ -116,7 +117,7 @@ impl<D: Device> Executor<D> {
     pub fn read(&mut self, id: ScheduleId, name: &str) -> Result<Vec<u8>, DeviceError> {
         let place = self.home(id, name)?;
         let mut bytes = vec![0; place.bytes as usize];
-        self.device.read(place.offset, &mut bytes)?;
+        self.device.read(place.space, place.offset, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -130,7 +131,7 @@ impl<D: Device> Executor<D> {
             let (expected, found) = (place.bytes, bytes.len() as Bytes);
             return Err(DeviceError::HomeSize { name: name.to_string(), expected, found });
         }
-        self.device.read(place.offset, bytes)
+        self.device.read(place.space, place.offset, bytes)
     }
 
     /// Size of a value's home in bytes.
@@ -209,13 +210,15 @@ fn place(program: &Program, schedule: &Schedule, home: &Home) -> Result<Place, D
     let Some(buffer) = schedule.buffers.get(home.buffer.index()) else {
         return Err(refuse(format!("expected a buffer for {}, found id {:?}", value.name, home.buffer)));
     };
-    if buffer.space != Space::Device || buffer.bytes < value.ty.bytes() {
+    let persistent = matches!(value.role, Role::Parameter | Role::State);
+    // Parameters and states may live in host memory.
+    let there = buffer.space == Space::Device || (persistent && buffer.space == Space::Host);
+    if !there || buffer.bytes < value.ty.bytes() {
         let (expected, found) = (value.ty.bytes(), buffer.bytes);
         let (name, space) = (&value.name, buffer.space);
         return Err(refuse(format!("expected {expected} bytes on the device for {name}, found {found} in {space:?}")));
     }
-    let persistent = matches!(value.role, Role::Parameter | Role::State);
-    Ok(Place { offset: buffer.offset, bytes: value.ty.bytes(), persistent })
+    Ok(Place { space: buffer.space, offset: buffer.offset, bytes: value.ty.bytes(), persistent })
 }
 
 /// Schedules of one run share the homes of persistent values, or each would train its own copy.
@@ -223,10 +226,9 @@ fn same_persistents(before: &BTreeMap<String, Place>, now: &BTreeMap<String, Pla
     let both = now.iter().filter_map(|(name, place)| before.get(name).map(|earlier| (name, earlier, place)));
     for (name, earlier, place) in both.filter(|(_, earlier, place)| earlier.persistent && place.persistent) {
         if earlier != place {
-            let (expected, found) = (earlier.offset, place.offset);
-            let sizes = format!("{} and {} bytes", earlier.bytes, place.bytes);
-            let reason =
-                format!("expected its home at {expected} as in schedules added before, found {found} ({sizes})");
+            let at = |place: &Place| format!("{:?} {} ({} bytes)", place.space, place.offset, place.bytes);
+            let (expected, found) = (at(earlier), at(place));
+            let reason = format!("expected its home at {expected} as in schedules added before, found {found}");
             return Err(DeviceError::Schedule { place: name.clone(), reason });
         }
     }

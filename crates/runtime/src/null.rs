@@ -55,8 +55,13 @@ impl NullDevice {
         self.counts
     }
 
-    fn check_range(&self, offset: Bytes, len: usize) -> Result<(), DeviceError> {
-        let [reserved, _] = self.reserved.unwrap_or_default();
+    fn check_range(&self, space: Space, offset: Bytes, len: usize) -> Result<(), DeviceError> {
+        let [device, host] = self.reserved.unwrap_or_default();
+        let reserved = match space {
+            Space::Device => device,
+            Space::Host => host,
+            Space::Disk => 0,
+        };
         match offset.checked_add(len as Bytes) {
             Some(end) if end <= reserved => Ok(()),
             _ => Err(refuse("the host", format!("expected {len} bytes at {offset} within an arena of {reserved}"))),
@@ -139,15 +144,15 @@ impl Device for NullDevice {
         Ok(())
     }
 
-    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.check_range(offset, bytes.len())?;
+    fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.check_range(space, offset, bytes.len())?;
         self.counts.written_bytes += bytes.len() as Bytes;
         Ok(())
     }
 
     /// Zeros.
-    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.check_range(offset, bytes.len())?;
+    fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.check_range(space, offset, bytes.len())?;
         self.counts.read_bytes += bytes.len() as Bytes;
         bytes.fill(0);
         Ok(())

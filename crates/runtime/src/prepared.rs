@@ -124,25 +124,37 @@ impl Memory {
         self.arena(place.tier).borrow(&place.access)
     }
 
-    /// Writes device bytes from the host.
+    /// The arena of a space.
+    fn of_space(&self, space: Space) -> Result<&Arena, DeviceError> {
+        match space {
+            Space::Device => Ok(&self.device),
+            Space::Host => Ok(&self.host),
+            Space::Disk => Err(DeviceError::Schedule {
+                place: "a home".to_string(),
+                reason: "expected it on the device or in host memory, found it on disk".to_string(),
+            }),
+        }
+    }
+
+    /// Writes an arena's bytes between iterations.
     ///
     /// # Errors
     /// [`DeviceError::Schedule`] beyond the arena.
-    pub(crate) fn write(&self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+    pub(crate) fn write(&self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
         let access = Access::new("host write", &[], &[ByteRegion::contiguous(offset, bytes.len() as Bytes)])?;
-        for writing in self.device.borrow(&access)?.open().writes {
+        for writing in self.of_space(space)?.borrow(&access)?.open().writes {
             writing.view::<u8>()?.copy_from(&crate::View::from_slice(bytes), 0..bytes.len());
         }
         Ok(())
     }
 
-    /// Reads device bytes to the host.
+    /// Reads an arena's bytes between iterations.
     ///
     /// # Errors
     /// [`DeviceError::Schedule`] beyond the arena.
-    pub(crate) fn read(&self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    pub(crate) fn read(&self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let access = Access::new("host read", &[ByteRegion::contiguous(offset, bytes.len() as Bytes)], &[])?;
-        for reading in self.device.borrow(&access)?.open().reads {
+        for reading in self.of_space(space)?.borrow(&access)?.open().reads {
             let len = bytes.len();
             crate::ViewMut::from_slice(&mut *bytes).copy_from(&reading.view::<u8>()?, 0..len);
         }

@@ -1,12 +1,13 @@
 //! From a program to a checked schedule, without a device.
 
 use crate::TrainError;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use vdnn_graph::{Node, NodeId, Program, Use};
+use vdnn_graph::{Graph, Node, NodeId, Program, Use};
 use vdnn_memory::{
-    Budgets, Encoded, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, compile_with_policy,
+    Budgets, Encoded, HomeLayout, MemoryPlan, MemoryPolicy, Options, PlanError, Problem, State, compile_with_policy,
 };
-use vdnn_schedule::{Action, AlgoId, Choice, KernelTable, Schedule, split_pieces};
+use vdnn_schedule::{Action, AlgoId, Choice, KernelTable, Schedule, Space, split_pieces};
 use vdnn_sim::Links;
 use vdnn_tensor::Bytes;
 
@@ -125,6 +126,8 @@ pub struct Planned {
     pub schedule: Arc<Schedule>,
     /// The choices it was planned from.
     pub kernels: KernelTable,
+    /// Where homes lie under this plan: what other schedules of the same run are planned with.
+    pub homes: HomeLayout,
 }
 
 impl Planned {
@@ -148,6 +151,12 @@ impl Planned {
         self.plan.variants.len()
     }
 
+    /// Bytes of parameters and states that this plan has in host memory between iterations.
+    pub fn streamed_bytes(&self) -> u64 {
+        let homes = self.schedule.homes.iter().map(|home| self.schedule.buffer(home.buffer));
+        homes.filter(|home| home.space == Space::Host).map(|home| home.bytes).sum()
+    }
+
     /// Time of the runs that make again what had been made, in seconds.
     pub fn recompute_seconds(&self) -> f64 {
         let again = self.plan.order.iter().filter(|u| u.run > 0);
@@ -162,8 +171,25 @@ impl Planned {
 /// [`TrainError::Plan`] when a budget cannot be kept, [`TrainError::Refused`] when the schedule does not pass its check,
 /// and those of [`Subject::restricted`].
 pub fn plan(subject: Subject, homes: &HomeLayout, settings: &Settings) -> Result<Planned, TrainError> {
+    plan_with(subject, homes, settings, settings.options)
+}
+
+/// The same for another program of a run, with homes that were settled by the first.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_beside(subject: Subject, homes: &HomeLayout, settings: &Settings) -> Result<Planned, TrainError> {
+    plan_with(subject, homes, settings, Options { state: State::Device, ..settings.options })
+}
+
+fn plan_with(
+    subject: Subject,
+    homes: &HomeLayout,
+    settings: &Settings,
+    options: Options,
+) -> Result<Planned, TrainError> {
     let subject = subject.restricted(settings)?;
-    let problem = problem(&subject, homes, settings);
+    let problem = Problem { options, ..problem(&subject, homes, settings) };
     let (schedule, plan) = compile_with_policy(&problem, settings.policy.as_ref())?;
     let Subject { plain, encoded } = subject;
     let Priced { program, kernels } = encoded.filter(|_| plan.is_encoded()).unwrap_or(plain);
@@ -172,7 +198,18 @@ pub fn plan(subject: Subject, homes: &HomeLayout, settings: &Settings) -> Result
     if !violations.is_empty() {
         return Err(TrainError::Refused { policy: settings.policy.name().to_string(), violations });
     }
-    Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program })
+    let names: BTreeSet<&str> = plan.streamed.iter().map(|&id| program.graph.value(id).name.as_str()).collect();
+    let homes = if names.is_empty() { homes.clone() } else { homes.streaming(&names) };
+    Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program, homes })
+}
+
+/// The homes of programs that run in turn on the same weights, before any of them is planned.
+pub fn layout(graphs: &[&Graph], options: &Options) -> HomeLayout {
+    let homes = HomeLayout::for_graphs(graphs, options.alignment);
+    match options.state {
+        State::Host => homes.streaming_from(options.min_offload.max(1)),
+        State::Device | State::Auto => homes,
+    }
 }
 
 /// The planning problem of a subject under settings.

@@ -103,9 +103,13 @@ impl Trainer {
             eval.push((size, program::evaluation(program::network(network, size, Mode::Eval)?)?));
         }
         let graphs: Vec<&Graph> = train.iter().chain(&eval).map(|(_, program)| &program.graph).collect();
-        let homes = HomeLayout::for_graphs(&graphs, recipe.settings.options.alignment);
-        let train = plan_programs(device.as_mut(), train, &homes, recipe)?;
-        let eval = plan_programs(device.as_mut(), eval, &homes, recipe)?;
+        let homes = plan::layout(&graphs, &recipe.settings.options);
+        // What streams is settled by the first program, the full training batch; the others share its homes.
+        let others = train.split_off(1);
+        let mut train = plan_programs(device.as_mut(), train, &homes, recipe, plan::plan)?;
+        let homes = train[0].1.homes.clone();
+        train.extend(plan_programs(device.as_mut(), others, &homes, recipe, plan::plan_beside)?);
+        let eval = plan_programs(device.as_mut(), eval, &homes, recipe, plan::plan_beside)?;
         let mut trainer = Self::prepare(device, train, eval, recipe.batch_size, dtype)?;
         trainer.write_initial(&initial)?;
         Ok(trainer)
@@ -337,11 +341,15 @@ impl EvaluationSum {
     }
 }
 
+/// [`plan::plan`] or [`plan::plan_beside`].
+type Plan = fn(Subject, &HomeLayout, &Settings) -> Result<Planned, TrainError>;
+
 fn plan_programs(
     device: &mut dyn Device,
     programs: Vec<(u64, Program)>,
     homes: &HomeLayout,
     recipe: &Recipe,
+    plan: Plan,
 ) -> Result<Vec<(u64, Planned)>, TrainError> {
     let settings = &recipe.settings;
     // All kernels, whatever the budget: a floor must not depend on the budget that was asked for. (Of kernels in pieces a GPU
@@ -354,7 +362,7 @@ fn plan_programs(
     for (size, program) in programs {
         let price = |program: &Program| device.kernel_table(&program.graph, request).map_err(TrainError::from);
         let subject = Subject::priced(Arc::new(program), encodings, price)?;
-        planned.push((size, plan::plan(subject, homes, settings)?));
+        planned.push((size, plan(subject, homes, settings)?));
     }
     Ok(planned)
 }

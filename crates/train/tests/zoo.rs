@@ -5,7 +5,7 @@ use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::Program;
 use vdnn_graph::op::Sgd;
 use vdnn_layers::Mode;
-use vdnn_memory::{HomeLayout, Options, Prefetch, Sync, policies};
+use vdnn_memory::{Budgets, HomeLayout, Options, Prefetch, State, Sync, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_schedule::{Action, Cause, Command, Direction, Space};
 use vdnn_sim::Machine;
@@ -62,6 +62,31 @@ fn small_networks_under_all_options() {
 fn the_papers_networks() {
     for model in ["alexnet", "googlenet", "vgg16", "resnet50", "densenet121", "vgg-116"] {
         plan_all(model, 16, Options { memory_optimal_workspace: 0, ..Options::default() });
+    }
+}
+
+/// All parameters and states away between their uses, within three quarters of what keeping them needs.
+#[test]
+fn networks_whose_state_streams() {
+    let machine = Machine::named("titan-x").unwrap();
+    for (model, batch) in [("alexnet", 16), ("googlenet", 16), ("vgg16", 16), ("resnet50", 16), ("densenet121", 8)] {
+        let program = Arc::new(training_program(model, batch));
+        let kernels = machine.kernel_table(&program).unwrap();
+        let at_home = HomeLayout::for_graphs(&[&program.graph], 256);
+        let mut settings = Settings::new(policies::find("none").unwrap(), machine.links());
+        settings.options.memory_optimal_workspace = 0;
+        let kept = plan::plan(Arc::clone(&program), kernels.clone(), &at_home, &settings).unwrap();
+        settings.options.state = State::Host;
+        settings.budgets.device = Some(kept.schedule.peak_bytes(Space::Device) / 4 * 3);
+        let homes = plan::layout(&[&program.graph], &settings.options);
+        for name in ["all", "dyn", "hybrid"] {
+            settings.policy = policies::find(name).unwrap();
+            let planned = plan::plan(Arc::clone(&program), kernels.clone(), &homes, &settings)
+                .unwrap_or_else(|error| panic!("{model} {name}: {error}"));
+            let bytes = planned.streamed_bytes();
+            assert!(bytes > 0 && planned.schedule.transfer_bytes(Direction::Prefetch) >= bytes, "{model} {name}");
+            assert!(planned.schedule.peak_bytes(Space::Host) >= bytes, "{model} {name}");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Different schedules of one run may follow each other: train, last batch, evaluation; even and odd.
 //!
 //! Each is joined at its end and leaves nothing allocated, so only what stays matters: a persistent value lies at one
-//! address in all of them, and no schedule uses that address for anything else, even if it does not know the value.
+//! address of one space in all of them, and no schedule uses that address for anything else, even if it does not know the value.
 
 use crate::intervals::{Cut, IntervalMap};
 use crate::{Rule, Violation};
@@ -28,17 +28,17 @@ fn persistents(schedule: &Schedule, program: &Program) -> BTreeMap<BufferId, Str
 
 pub(crate) fn check(runs: &[(&Schedule, &Program)]) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut places: BTreeMap<(String, Space), (u64, u64)> = BTreeMap::new();
+    let mut places: BTreeMap<String, (Space, u64, u64)> = BTreeMap::new();
     let mut names: Vec<String> = Vec::new();
     let mut taken: BTreeMap<Space, IntervalMap<Place>> = BTreeMap::new();
     for (schedule, program) in runs {
         for (id, name) in persistents(schedule, program) {
             let &Buffer { space, offset, bytes, .. } = schedule.buffer(id);
-            let first = *places.entry((name.clone(), space)).or_insert((offset, bytes));
-            if first != (offset, bytes) {
+            let first = *places.entry(name.clone()).or_insert((space, offset, bytes));
+            if first != (space, offset, bytes) {
                 let message = format!(
-                    "expected the home of %{name} at {} + {} in every schedule, found {offset} + {bytes} in {} ({})",
-                    first.0, first.1, schedule.name, schedule.policy
+                    "expected the home of %{name} at {:?} {} + {} in every schedule, found {space:?} {offset} + {bytes} in {} ({})",
+                    first.0, first.1, first.2, schedule.name, schedule.policy
                 );
                 found.push(Violation::whole(Rule::Sequence, message));
             }

@@ -193,4 +193,16 @@ fn schedules_of_a_run_leave_each_others_homes_alone() {
     scratch.offset = offsets[1];
     let found = sequence(&[(&plain, &program), (&other, &program)]);
     expect(&found, Rule::Sequence, &["workspace of twenty (by hand) overwrites the home of"]);
+    // The same address of another space is another place.
+    let mut below = plain.clone();
+    below.buffers[moved[1]].space = Space::Host;
+    let home = below.homes.iter().position(|home| home.buffer.index() == moved[1]).unwrap();
+    below.commands.clear();
+    for arena in &mut below.arenas {
+        let ends = below.buffers.iter().filter(|buffer| buffer.space == arena.space);
+        arena.bytes = ends.map(|buffer| buffer.offset + buffer.bytes).max().unwrap_or(0);
+    }
+    let name = &below.values[below.homes[home].initial.index()];
+    let found = sequence(&[(&plain, &program), (&below, &program)]);
+    expect(&found, Rule::Sequence, &[&format!("expected the home of %{name} at Device"), "found Host"]);
 }

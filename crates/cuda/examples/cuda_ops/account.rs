@@ -77,12 +77,12 @@ impl Device for Watched {
         self.device.finish()
     }
 
-    fn write(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.device.write(offset, bytes)
+    fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write(space, offset, bytes)
     }
 
-    fn read(&mut self, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(offset, bytes)
+    fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read(space, offset, bytes)
     }
 
     fn measured_peak(&mut self) -> Option<Bytes> {

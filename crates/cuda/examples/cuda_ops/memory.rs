@@ -64,10 +64,10 @@ fn refused(report: &mut Report) -> Outcome {
         *byte = (index * 31 % 251) as u8;
     }
     let mut back = vec![0u8; bytes.len()];
-    device.write(offset, &bytes)?;
-    device.read(offset, &mut back)?;
+    device.write(Space::Device, offset, &bytes)?;
+    device.read(Space::Device, offset, &mut back)?;
     report.case("written bytes are read", back == bytes, json!({}));
-    let beyond = device.write(200 << 20, &bytes).is_err();
+    let beyond = device.write(Space::Device, 200 << 20, &bytes).is_err();
     report.case("a write beyond the arena is refused", beyond, json!({}));
     let other = vdnn_cuda::CudaDevice::open(4096);
     let told = matches!(&other, Err(DeviceError::Unavailable { .. }));

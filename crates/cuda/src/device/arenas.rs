@@ -1,7 +1,7 @@
 //! The memory of a device: two arenas, taken once, and the pinned bytes through which the host's batches pass.
 
 use vdnn_runtime::DeviceError;
-use vdnn_schedule::Direction;
+use vdnn_schedule::{Direction, Space};
 
 use super::backend;
 use super::gpu::Gpu;
@@ -67,6 +67,15 @@ impl Arenas {
         self.host.as_ref().map_or(0, PinnedArena::bytes)
     }
 
+    /// Bytes of a space's arena.
+    pub fn bytes_of(&self, space: Space) -> u64 {
+        match space {
+            Space::Device => self.device_bytes(),
+            Space::Host => self.host_bytes(),
+            Space::Disk => 0,
+        }
+    }
+
     /// Pinned bytes besides the host arena.
     pub fn staging_bytes(&self) -> u64 {
         self.staging.as_ref().map_or(0, PinnedArena::reserved_bytes)
@@ -127,6 +136,16 @@ impl Arenas {
         self.device.read(&gpu.streams.compute, offset, bytes)?;
         self.settled();
         Ok(())
+    }
+
+    /// Writes bytes of the host arena, where what streams has its homes. No copy of them may be under way.
+    pub fn write_host(&self, offset: u64, bytes: &[u8]) -> Result<(), CudaError> {
+        self.host.as_ref().map_or(Ok(()), |host| fill(host, offset, bytes))
+    }
+
+    /// Reads bytes of the host arena. No copy of them may be under way.
+    pub fn read_host(&self, offset: u64, bytes: &mut [u8]) -> Result<(), CudaError> {
+        self.host.as_ref().map_or(Ok(()), |host| host.read(offset, bytes))
     }
 
     /// All copies have ended: staging memory is free again.

@@ -1,4 +1,5 @@
-//! What lies across a step: the storages that are written before it, not used by it, and read after it.
+//! What lies across a step: the storages that are written before it, not used by it, and read after it. Parameters and
+//! states that may stream lie across all steps that do not use them: read next in this iteration or the next one.
 //!
 //! ```text
 //!             made                 t                    need
@@ -17,10 +18,10 @@ const WORK: usize = 4_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub bytes: f64,
-    /// Its first write.
-    pub ready: usize,
-    /// The next step that reads what is in it.
-    pub need: usize,
+    /// Its first write, or for a parameter or state the write of what is in it; `None` when that was there from the start.
+    pub ready: Option<usize>,
+    /// The next step that reads what is in it; `None` when only the next iteration does.
+    pub need: Option<usize>,
     /// Least time of making again what that step reads.
     pub again: f64,
 }
@@ -36,12 +37,16 @@ pub(super) struct Across {
 impl Across {
     pub fn of(problem: &Problem<'_>, lives: &Lives, step: usize) -> Self {
         let mut found: Vec<Option<Member>> = vec![None; problem.program.graph.values().len()];
-        for life in lives.values.iter().filter(|life| life.made < step) {
-            let Some(&need) = life.reads.get(life.reads.partition_point(|&read| read <= step)) else { continue };
+        for life in lives.values.iter().filter(|life| life.made.is_none_or(|made| made < step)) {
+            let need = life.reads.get(life.reads.partition_point(|&read| read <= step)).copied();
+            if need.is_none() && !life.stays {
+                continue;
+            }
             let slot = &mut found[life.root.index()];
-            if slot.is_none_or(|member| need < member.need) {
+            let sooner = |member: &Member| need.is_some_and(|need| member.need.is_none_or(|other| need < other));
+            if slot.as_ref().is_none_or(sooner) {
                 let bytes = problem.program.aliases.storage_bytes(life.root) as f64;
-                *slot = Some(Member { bytes, ready: lives.first_write[life.root.index()], need, again: life.again });
+                *slot = Some(Member { bytes, ready: life.ready, need, again: life.again });
             }
         }
         for root in problem.operands(problem.program.order[step]) {

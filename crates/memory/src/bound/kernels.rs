@@ -15,9 +15,9 @@ pub(super) struct Fitting {
 /// The least times of all steps.
 pub(super) struct Kernels<'a> {
     problem: &'a Problem<'a>,
-    /// Bytes above the homes; infinite without a budget.
+    /// Bytes beside the homes that cannot leave; infinite without a budget.
     pub room: f64,
-    /// Operands of each step's kernel, homes not counted.
+    /// Operands of each step's kernel, homes that cannot leave not counted.
     pub operands: Vec<f64>,
     /// The fastest choice of each step that fits.
     pub seconds: Vec<f64>,
@@ -28,7 +28,7 @@ pub(super) struct Kernels<'a> {
 impl<'a> Kernels<'a> {
     /// `None` when a kernel fits in no way: then no plan exists.
     pub fn of(problem: &'a Problem<'a>) -> Option<Self> {
-        let homes = problem.homes.extent();
+        let homes = problem.home_bytes();
         let room = problem.budgets.device.map_or(f64::INFINITY, |budget| budget as f64 - homes as f64);
         let order = &problem.program.order;
         let storage_bytes = |root| problem.program.aliases.storage_bytes(root);

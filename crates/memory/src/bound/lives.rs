@@ -3,27 +3,34 @@
 use super::kernels::Kernels;
 use crate::Problem;
 use crate::homes::is_home;
+use std::collections::BTreeSet;
 use vdnn_graph::{NodeId, ValueId};
 
 /// Nodes followed when a value is to be made again. Cutting the walk short only lowers the cost.
 const FOLLOWED: usize = 32;
 
-/// One value outside the homes that something reads.
+/// One value that may leave the device and that something reads, in this iteration or the next.
 pub(super) struct Life {
     pub root: ValueId,
-    /// Step that makes it.
-    pub made: usize,
+    /// Step that makes it; `None` for parameters and states as the iteration finds them, which are in host memory if they
+    /// are not on the device.
+    pub made: Option<usize>,
     /// Steps that read it, ascending.
     pub reads: Vec<usize>,
+    /// Whether the next iteration begins with it.
+    pub stays: bool,
+    /// When its storage first needs a copy down to be absent: with its first write, for parameters and states with this value.
+    pub ready: Option<usize>,
     /// Least time of making it again where none of its storage's bytes are there.
     pub again: f64,
 }
 
-/// Lives of all values, and the first write of every storage.
+/// Time of making again what cannot be: long, but a number.
+const NEVER: f64 = 1e12;
+
+/// Lives of all values.
 pub(super) struct Lives {
     pub values: Vec<Life>,
-    /// By root.
-    pub first_write: Vec<usize>,
 }
 
 impl Lives {
@@ -47,17 +54,20 @@ impl Lives {
             }
         }
         let again = Again { problem, kernels, position: &position };
+        let last: BTreeSet<ValueId> = graph.persistents().iter().map(|persistent| persistent.last).collect();
         let mut values = Vec::new();
         for id in graph.value_ids() {
             let reads = std::mem::take(&mut reads[id.index()]);
-            if let (Some(producer), false, false) =
-                (graph.value(id).producer, is_home(graph.value(root(id)).role), reads.is_empty())
-            {
-                let made = position[producer.index()];
-                values.push(Life { root: root(id), made, reads, again: again.seconds(id) });
+            let made = graph.value(id).producer.map(|producer| position[producer.index()]);
+            let (root, home) = (root(id), is_home(graph.value(root(id)).role));
+            if home && problem.may_leave(root) {
+                values.push(Life { root, made, reads, stays: last.contains(&id), ready: made, again: NEVER });
+            } else if made.is_some() && !home && !reads.is_empty() {
+                let ready = Some(first_write[root.index()]);
+                values.push(Life { root, made, reads, stays: false, ready, again: again.seconds(id) });
             }
         }
-        Lives { values, first_write }
+        Lives { values }
     }
 }
 

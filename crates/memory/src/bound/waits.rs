@@ -7,7 +7,7 @@
 //! Positions on the time axis are starts (2·step) and ends (2·step + 1) of steps. A stretch's wait is what it lasts beyond
 //! the least times of the kernels in it; waits of stretches that do not overlap add up.
 
-use super::cuts::{Across, sample};
+use super::cuts::{Across, Member, sample};
 use super::kernels::{Fitting, Kernels};
 use super::whole::Whole;
 use vdnn_sim::Links;
@@ -61,14 +61,15 @@ impl Kind {
 pub(super) fn returns(across: &Across, kernels: &Kernels<'_>, links: &Links, cut: usize) -> Vec<Wait> {
     let step = across.step;
     let choices = kernels.fitting(step);
-    let mut needs: Vec<usize> = across.members.iter().map(|member| member.need).collect();
+    let mut needs: Vec<usize> = across.members.iter().filter_map(|member| member.need).collect();
     needs.sort_unstable();
     needs.dedup();
     let mut waits = Vec::new();
     for need in sample(needs.len()).map(|i| needs[i]) {
-        let later: f64 = across.members.iter().filter(|m| m.need > need).map(|m| m.bytes).sum();
+        let needed = |member: &&Member| member.need.is_some_and(|other| other <= need);
+        let later: f64 = across.members.iter().filter(|m| !needed(m)).map(|m| m.bytes).sum();
         let kernels_between = kernels.between(step + 1, need);
-        let whole = Whole::of(across.members.iter().filter(|m| m.need <= need));
+        let whole = Whole::of(across.members.iter().filter(needed));
         let absent = |choice: &Fitting| whole.at_least(across.bytes - later + choice.bytes - kernels.room);
         let of_choice = |choice: &Fitting| {
             let (seconds, recomputed) = shortest(across, need, absent(choice), kernels_between, links.h2d);
@@ -93,7 +94,7 @@ fn shortest(across: &Across, need: usize, absent: f64, between: f64, rate: f64) 
     if behind(0.0) <= 0.0 {
         return (0.0, 0.0);
     }
-    for member in across.members.iter().filter(|member| member.need <= need) {
+    for member in across.members.iter().filter(|member| member.need.is_some_and(|other| other <= need)) {
         if seconds + member.again >= behind(made + member.bytes) {
             let a_byte = member.again / member.bytes;
             let part = ((behind(made) - seconds) / (a_byte + 1.0 / rate)).max(0.0);
@@ -109,14 +110,15 @@ fn shortest(across: &Across, need: usize, absent: f64, between: f64, rate: f64) 
 pub(super) fn departures(across: &Across, kernels: &Kernels<'_>, links: &Links, cut: usize) -> Vec<Wait> {
     let step = across.step;
     let choices = kernels.fitting(step);
-    let mut readies: Vec<usize> = across.members.iter().map(|member| member.ready).collect();
+    let mut readies: Vec<usize> = across.members.iter().filter_map(|member| member.ready).collect();
     readies.sort_unstable_by(|a, b| b.cmp(a));
     readies.dedup();
     let mut waits = Vec::new();
     for ready in sample(readies.len()).map(|i| readies[i]) {
-        let later: f64 = across.members.iter().filter(|m| m.ready >= ready).map(|m| m.bytes).sum();
+        let since = |member: &&Member| member.ready.is_some_and(|other| other >= ready);
+        let later: f64 = across.members.iter().filter(since).map(|m| m.bytes).sum();
         let hidden = links.d2h * kernels.between(ready + 1, step);
-        let whole = Whole::of(across.members.iter().filter(|m| m.ready >= ready));
+        let whole = Whole::of(across.members.iter().filter(since));
         let absent = |choice: &Fitting| whole.at_least(later + choice.bytes - kernels.room);
         let over = |choice: &Fitting| absent(choice) - hidden;
         let beside_fastest = choices.first().map_or(0.0, absent);

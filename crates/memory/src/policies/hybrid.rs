@@ -11,7 +11,7 @@
 //! long chains are made in pieces. Of a program and its encoded alternative, the one whose first seeds are estimated
 //! faster is searched; what `none` can keep stays as it is. All counts are fixed by the size of the problem; nothing looks at a clock.
 
-use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll};
+use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll, streaming};
 use crate::joint::{Decision, Fate, Joint};
 use crate::{Infeasible, MemoryPlan, Problem, VariantId};
 use std::collections::BTreeMap;
@@ -38,6 +38,8 @@ const STARTS: usize = 12;
 const ESTIMATED_STEPS: usize = 1_400_000;
 /// Plans with addresses and a simulated schedule, in steps.
 const SIMULATED_STEPS: usize = 100_000;
+/// Estimates for each share of parameters and states that could stream, in steps.
+const GLANCED_STEPS: usize = 30_000;
 /// Decisions up to which all are estimated.
 const EXHAUSTIVE: usize = 15_625;
 /// Seconds over the oracle's, as a share, that are rounding.
@@ -59,21 +61,7 @@ impl MemoryPolicy for Hybrid {
     }
 
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-        let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
-        if problem.budgets.device.is_none() {
-            return keep.plan(problem);
-        }
-        let plain = problem.plain();
-        let joint = Joint::new(&plain, "hybrid").in_pieces();
-        let kept = keep.plan(&plain);
-        let Some(encoded) = problem.with_encodings() else { return kept.or_else(|_| joint_plan(&joint)) };
-        let encoded = Joint::new(&encoded, "hybrid").in_pieces();
-        match kept {
-            // What is quicker just below the peak of `none` is quicker above it, too.
-            Ok(plan) if joint.oracle() <= encoded.oracle() => Ok(plan),
-            Ok(plan) => Ok(keep.plan(encoded.problem).map_or(plan, |plan| with(problem.variants(), plan))),
-            Err(_) => better(&joint, &encoded, problem.variants()),
-        }
+        streaming::plan(problem, searched, promising)
     }
 
     fn takes_encodings(&self) -> bool {
@@ -87,7 +75,8 @@ fn joint_plan(joint: &Joint<'_>) -> Result<MemoryPlan, Infeasible> {
     let sure = Dynamic.plan(joint.problem).or_else(|refusal| leanest(joint, refusal))?;
     let mut search = Search::new(joint);
     search.offer(&sure);
-    if !search.perfect()
+    if !joint.streams()
+        && !search.perfect()
         && let Ok(plan) = Checkpoint.plan(joint.problem)
     {
         search.offer(&plan);
@@ -104,7 +93,7 @@ fn better(
 ) -> Result<MemoryPlan, Infeasible> {
     let with_masks = || joint_plan(encoded).map(|plan| with(variants.clone(), plan));
     let least = |a: Infeasible, b: Infeasible| if b.floor < a.floor { b } else { a };
-    if glance(encoded) <= glance(plain) {
+    if glance(encoded, GLANCES) <= glance(plain, GLANCES) {
         with_masks().or_else(|refusal| joint_plan(plain).map_err(|other| least(refusal, other)))
     } else {
         joint_plan(plain).or_else(|refusal| with_masks().map_err(|other| least(refusal, other)))
@@ -116,12 +105,41 @@ fn with(variants: BTreeMap<NodeId, VariantId>, plan: MemoryPlan) -> MemoryPlan {
 }
 
 /// The least estimate of a few seeds of all kinds; infinite where none of them fits.
-fn glance(joint: &Joint<'_>) -> f64 {
+fn glance(joint: &Joint<'_>, glances: usize) -> f64 {
     let Some(room) = joint.room() else { return f64::INFINITY };
     let seeds = seeds(joint);
-    let every = seeds.len().div_ceil(GLANCES).max(1);
+    let every = seeds.len().div_ceil(glances).max(1);
     let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
     estimates.fold(f64::INFINITY, f64::min)
+}
+
+/// The best plan found with the problem's homes.
+fn searched(problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
+    let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
+    if problem.budgets.device.is_none() {
+        return keep.plan(problem);
+    }
+    let plain = problem.plain();
+    let joint = Joint::new(&plain, "hybrid").in_pieces();
+    // Where parameters stream, keeping all the rest need not be fastest.
+    let kept = if joint.streams() { None } else { keep.plan(&plain).ok() };
+    let Some(encoded) = problem.with_encodings() else { return kept.map_or_else(|| joint_plan(&joint), Ok) };
+    let encoded = Joint::new(&encoded, "hybrid").in_pieces();
+    match kept {
+        // What is quicker just below the peak of `none` is quicker above it, too.
+        Some(plan) if joint.oracle() <= encoded.oracle() => Ok(plan),
+        Some(plan) => Ok(keep.plan(encoded.problem).map_or(plan, |plan| with(problem.variants(), plan))),
+        None => better(&joint, &encoded, problem.variants()),
+    }
+}
+
+/// The least seconds of a few seeds, as estimated; `None` where none of them fits.
+fn promising(problem: &Problem<'_>) -> Option<f64> {
+    problem.budgets.device?.checked_sub(problem.homes.extent())?;
+    let glances = (GLANCED_STEPS / problem.program.n_steps().max(1)).clamp(8, 40);
+    let programs = [Some(problem.plain()), problem.with_encodings()];
+    let of = |problem: Problem<'_>| glance(&Joint::new(&problem, "hybrid").in_pieces(), glances);
+    programs.into_iter().flatten().map(of).min_by(f64::total_cmp).filter(|least| least.is_finite())
 }
 
 /// A decision with a plan, and the seconds of its simulated schedule.

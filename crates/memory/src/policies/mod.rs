@@ -11,6 +11,7 @@ mod dynamic;
 mod hybrid;
 mod none;
 mod select;
+mod streaming;
 
 pub use all::All;
 pub use baseline::Baseline;

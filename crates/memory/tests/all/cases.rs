@@ -163,7 +163,7 @@ fn b29_recomputed_dropout_has_the_same_mask() {
 }
 
 /// A residual block whose input goes to a convolution and to the sum, a branch that nobody reads, a module called twice.
-fn forked(batch_size: u64, mode: Mode) -> Net {
+pub fn forked(batch_size: u64, mode: Mode) -> Net {
     let mut net = net(batch_size, mode, [2, 8, 8]);
     let image = net.image();
     let conv = || Conv2d::new(4, 4, 3).padding(1);

@@ -18,7 +18,7 @@ pub const LINKS: Links = Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 
 
 /// Small values count.
 pub fn options() -> Options {
-    Options { min_offload: 0, memory_optimal_workspace: 0, ..Options::default() }
+    Options { min_offload: 0, memory_optimal_workspace: 0, state: vdnn_memory::State::Device, ..Options::default() }
 }
 
 /// SGD, with momentum unless it is 0.

@@ -3,6 +3,7 @@
 
 mod bound;
 mod cases;
+mod copies;
 mod depth;
 mod figures;
 mod floors;
@@ -14,5 +15,6 @@ mod plan;
 mod random;
 mod random_graphs;
 mod recompute;
+mod streaming;
 mod sweep;
 mod windows;

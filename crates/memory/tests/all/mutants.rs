@@ -1,9 +1,11 @@
 //! Every mutant of a compiled schedule is refused by the checks, or harmless: the same bits under any legal interleaving.
 //!
-//! The schedule is `all` with event-based waits on a network of twenty layers with everything that makes it hard. The full
+//! The schedule is `all` with event-based waits on a network of twenty layers with everything that makes it hard, then one in
+//! which everything leaves in every gap, so that copies serve several. The full
 //! count of interleavings for each harmless mutant runs in `examples/mutants_full.rs`.
 
 use crate::iteration::{Iteration, State, options, sgd};
+use crate::plan::every_gap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +15,9 @@ use vdnn_check::mutants::{Mutant, mutants};
 use vdnn_layers::{
     BatchNorm2d, Conv2d, Dropout, Flatten, Layer, Linear, MaxPool2d, Net, NetOptions, Relu, add, concat,
 };
-use vdnn_memory::{compile_with_policy, policies};
+use vdnn_memory::{compile, compile_with_policy, policies};
 use vdnn_runtime::{ChaosDevice, cpu};
-use vdnn_schedule::Schedule;
+use vdnn_schedule::{Direction, Schedule, Space};
 
 /// What became of the mutants of one rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +56,26 @@ fn in_pieces(iteration: &mut Iteration, layer: &str) {
     assert_eq!(names().filter(|name| *name == "tiles/2").count(), 3);
 }
 
+/// The same iteration with everything away in every gap.
+fn away_in_every_gap() -> (Iteration, Schedule) {
+    let (iteration, _) = subject();
+    let schedule = compile(&iteration.problem(options(), None), &every_gap(&iteration.program), "test").unwrap();
+    assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
+    assert!(schedule.transfer_bytes(Direction::Offload) < schedule.transfer_bytes(Direction::Prefetch));
+    (iteration, schedule)
+}
+
+/// The same iteration with all parameters and momenta at home in host memory, each away between its uses, too.
+fn streamed() -> (Iteration, Schedule) {
+    let (mut iteration, _) = subject();
+    iteration.homes = iteration.homes.streaming_from(0);
+    let policy = policies::find("all").unwrap();
+    let (schedule, _) = compile_with_policy(&iteration.problem(options(), None), policy.as_ref()).unwrap();
+    assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
+    assert!(schedule.homes.iter().any(|home| schedule.buffer(home.buffer).space == Space::Host));
+    (iteration, schedule)
+}
+
 fn twenty_layers() -> Net {
     let options = NetOptions { batch_size: 2, image: [1, 5, 5], ..NetOptions::default() };
     let mut net = Net::new("twenty", &options).unwrap();
@@ -85,8 +107,7 @@ fn twenty_layers() -> Net {
 }
 
 /// Judges every mutant; accepted ones run under `seeds` interleavings, two iterations each.
-pub fn judge(seeds: u64) -> BTreeMap<Rule, Count> {
-    let (iteration, schedule) = subject();
+pub fn judge(seeds: u64, (iteration, schedule): (Iteration, Schedule)) -> BTreeMap<Rule, Count> {
     let expected = iteration.run_on_cpu(&Arc::new(schedule.clone()), 2);
     let mut counts: BTreeMap<Rule, Count> = BTreeMap::new();
     let mut accepted: Vec<Mutant> = Vec::new();
@@ -145,10 +166,15 @@ pub fn table(counts: &BTreeMap<Rule, Count>) -> String {
 
 #[test]
 fn no_mutant_is_accepted_and_harmful() {
-    let counts = judge(6);
-    println!("{}", table(&counts));
+    none_harmful(&judge(6, subject()));
+    none_harmful(&judge(2, away_in_every_gap()));
+    none_harmful(&judge(2, streamed()));
+}
+
+fn none_harmful(counts: &BTreeMap<Rule, Count>) {
+    println!("{}", table(counts));
     assert!(counts.len() > 6);
-    for (rule, count) in &counts {
+    for (rule, count) in counts {
         assert_eq!(count.missed, 0, "{rule:?}: {count:?}");
         assert_eq!(count.made, count.refused + count.harmless);
         assert!(count.refused > 0, "{rule:?}: no mutant is refused");

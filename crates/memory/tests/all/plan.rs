@@ -18,24 +18,45 @@ pub fn random_plan(problem: &Problem<'_>, random: &mut Random) -> MemoryPlan {
         run_again(program, &mut plan, random);
     }
     let percent = random.pick(&[0, 20, 60, 100]);
-    let liveness = Liveness::analyse(program, &plan.order);
+    let liveness = Liveness::of(problem, &plan.order);
     let filled = filled_after(program, &plan);
     for &root in liveness.roots() {
-        for gap in liveness.gaps(root).filter(|gap| filled.contains(&(gap.root, gap.from.step))) {
+        let full = |gap: &Gap| liveness.wrap(root).is_some() || filled.contains(&(gap.root, gap.from.step));
+        for gap in liveness.gaps(root).chain(liveness.wrap(root)).filter(full) {
             let key = (root, plan.order[gap.to.step.index()]);
             if random.chance(percent) && !plan.gaps.contains_key(&key) {
-                plan.gaps.insert(key, random_window(&gap, random));
+                plan.gaps.insert(key, random_window(&gap, plan.order.len(), random));
             }
         }
     }
     plan
 }
 
+/// Keeping everything, but for what is full and idle for a step or more: that leaves, in every gap.
+pub fn every_gap(program: &Program) -> MemoryPlan {
+    let mut plan = MemoryPlan::keep_all(program);
+    for gap in full_and_idle(program, &plan) {
+        let Gap { root, from, to, .. } = gap;
+        let away = Residency::Offload { tier: Tier::Host, release: Step(from.step.0 + 1), fetch: to.step };
+        plan.gaps.insert((root, plan.order[to.step.index()]), away);
+    }
+    plan
+}
+
+/// Gaps of at least a step of storages that are full.
+pub fn full_and_idle(program: &Program, plan: &MemoryPlan) -> Vec<Gap> {
+    let liveness = Liveness::analyse(program, &plan.order);
+    let filled = filled_after(program, plan);
+    let leaves = |gap: &Gap| gap.to.step.0 > gap.from.step.0 + 1 && filled.contains(&(gap.root, gap.from.step));
+    liveness.roots().iter().flat_map(|&root| liveness.gaps(root)).filter(leaves).collect()
+}
+
 /// Any legal window of a gap.
-pub fn random_window(gap: &Gap, random: &mut Random) -> Residency {
+pub fn random_window(gap: &Gap, n_steps: usize, random: &mut Random) -> Residency {
     let (from, to) = (u64::from(gap.from.step.0), u64::from(gap.to.step.0));
-    let release = random.between(from + 1, to);
-    let fetch = random.between(release, to);
+    let (latest, wraps) = (if gap.wraps() { n_steps as u64 } else { to }, gap.wraps());
+    let release = random.between(from + 1, latest);
+    let fetch = random.between(if wraps { 0 } else { release }, to);
     Residency::Offload { tier: Tier::Host, release: Step(release as u32), fetch: Step(fetch as u32) }
 }
 

@@ -11,7 +11,7 @@ use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::op::Adam;
 use vdnn_graph::{Node, Op, Phase, Program, Role};
 use vdnn_memory::{
-    Allocation, MemoryPlan, Options, Placement, Prefetch, Residency, Sync, compile_with_policy, policies,
+    Allocation, HomeLayout, MemoryPlan, Options, Placement, Prefetch, Residency, Sync, compile_with_policy, policies,
 };
 use vdnn_runtime::{ChaosDevice, Device};
 use vdnn_schedule::{Action, Direction, Schedule, Space};
@@ -31,6 +31,8 @@ struct Seen {
     shared_parameter: u64,
     unused_branch: u64,
     network_wide: u64,
+    copied_once: u64,
+    streamed: u64,
     policies: u64,
     encoded: u64,
     encoded_again: u64,
@@ -51,8 +53,17 @@ fn any_interleaving_of_any_legal_plan_gives_the_same_bits() {
         .collect();
     let seen = halves.into_iter().map(|half| half.join().unwrap()).fold(Seen::default(), Seen::plus);
     println!("{GRAPHS} graphs in {:?}: {seen:?}", started.elapsed());
-    let often =
-        [seen.offload, seen.fork, seen.in_place, seen.effect, seen.concat_region, seen.recomputed, seen.encoded];
+    let often = [
+        seen.offload,
+        seen.fork,
+        seen.in_place,
+        seen.effect,
+        seen.concat_region,
+        seen.recomputed,
+        seen.copied_once,
+        seen.streamed,
+        seen.encoded,
+    ];
     assert!(often.iter().all(|&n| n > GRAPHS / 6), "{seen:?}");
     assert!(seen.encoded_again.min(seen.encoded_by_hybrid) > 10, "{seen:?}");
     assert!(seen.dropped.min(seen.shared_parameter).min(seen.unused_branch).min(seen.network_wide) > 10, "{seen:?}");
@@ -62,8 +73,12 @@ fn one_graph(seed: u64, seen: &mut Seen) {
     let mut random = Random::new(seed);
     let net = random_network(&mut random);
     let update_at = random.pick(&[UpdateAt::Layer, UpdateAt::End]);
-    let iteration = Iteration::training(net, random_optimizer(&mut random), update_at);
+    let mut iteration = Iteration::training(net, random_optimizer(&mut random), update_at);
     let options = random_options(&mut random);
+    let at_home = iteration.homes.clone();
+    if random.chance(40) {
+        iteration.homes = streaming(&iteration, &mut random);
+    }
     let encoded = iteration.encoded();
     let (schedule, plan, by_hand) = if random.chance(30) {
         seen.policies += 1;
@@ -73,7 +88,7 @@ fn one_graph(seed: u64, seen: &mut Seen) {
         let by_hand = encoded.as_ref().filter(|_| random.chance(60));
         let planned = by_hand.unwrap_or(&iteration);
         let mut plan = random_plan(&planned.problem(options, None), &mut random);
-        if plan.gaps.is_empty() && random.chance(50) {
+        if plan.gaps.is_empty() && iteration.homes == at_home && random.chance(50) {
             plan.allocation = Allocation::NetworkWide;
         }
         (planned.checked(options, &plan), plan, by_hand)
@@ -87,6 +102,7 @@ fn one_graph(seed: u64, seen: &mut Seen) {
     if seed.is_multiple_of(10) {
         assert_eq!(Schedule::parse(&schedule.to_text()).unwrap(), *schedule, "the text form of graph {seed}");
     }
+    iteration.homes = at_home;
     let reference = iteration.checked(self::options(), &iteration.kept(&plan));
     let expected = iteration.run_on_cpu(&reference, 2);
     let device: Box<dyn Device> = Box::new(ChaosDevice::new(seed));
@@ -96,6 +112,14 @@ fn one_graph(seed: u64, seen: &mut Seen) {
     let differ = differences(&found, &expected);
     assert!(differ.is_empty(), "graph {seed}: {differ:?} differ\n{plan:?}\n{}", schedule.to_text());
     seen.count(&planned.program, &plan, &schedule);
+}
+
+/// Some or all of the parameters and states at home in host memory.
+fn streaming(iteration: &Iteration, random: &mut Random) -> HomeLayout {
+    let graph = &iteration.program.graph;
+    let percent = random.pick(&[20, 60, 100]);
+    let names = graph.persistents().iter().map(|persistent| graph.value(persistent.initial).name.as_str());
+    iteration.homes.streaming(&names.filter(|_| random.chance(percent)).collect())
 }
 
 fn random_optimizer(random: &mut Random) -> Optimizer {
@@ -124,7 +148,11 @@ fn by_policy(
     options: Options,
     random: &mut Random,
 ) -> (Arc<Schedule>, MemoryPlan) {
-    let entry = random.pick(&policies::REGISTRY);
+    let mut entry = random.pick(&policies::REGISTRY);
+    // The network-wide allocation keeps everything on the device.
+    while iteration.homes.host_extent() > 0 && entry.name.starts_with("baseline") {
+        entry = random.pick(&policies::REGISTRY);
+    }
     let problem = |device| iteration.problem_or(encoded, options, device);
     let policy = policies::find(entry.name).unwrap();
     let floor = policy.plan(&problem(Some(0))).unwrap_err().floor;
@@ -132,7 +160,8 @@ fn by_policy(
     let top = free.peak_bytes(Space::Device);
     assert!(floor <= top, "{}: floor {floor}, unlimited {top}", entry.name);
     let budget = random.chance(50).then(|| random.between(floor, top));
-    let problem = problem(budget);
+    let state = if random.chance(30) { vdnn_memory::State::Auto } else { vdnn_memory::State::Device };
+    let problem = iteration.problem_or(encoded, Options { state, ..options }, budget);
     let (schedule, plan) = compile_with_policy(&problem, policy.as_ref()).unwrap();
     assert!(!plan.is_encoded() || policy.takes_encodings());
     let violations = vdnn_check::check(&schedule, problem.of(&plan).program);
@@ -169,6 +198,11 @@ impl Seen {
             (&mut self.dropped, plan.gaps.values().any(|&residency| residency == Residency::Drop)),
             (&mut self.shared_parameter, with_role(Role::Parameter).any(|id| readers(id) > 1)),
             (&mut self.unused_branch, with_role(Role::FeatureMap).any(|id| readers(id) == 0)),
+            (
+                &mut self.copied_once,
+                schedule.transfer_bytes(Direction::Offload) < schedule.transfer_bytes(Direction::Prefetch),
+            ),
+            (&mut self.streamed, schedule.homes.iter().any(|home| schedule.buffer(home.buffer).space == Space::Host)),
             (&mut self.network_wide, plan.allocation == Allocation::NetworkWide),
         ];
         yes.into_iter().for_each(|(count, is)| *count += u64::from(is));
@@ -186,6 +220,8 @@ impl Seen {
             shared_parameter: self.shared_parameter + other.shared_parameter,
             unused_branch: self.unused_branch + other.unused_branch,
             network_wide: self.network_wide + other.network_wide,
+            copied_once: self.copied_once + other.copied_once,
+            streamed: self.streamed + other.streamed,
             policies: self.policies + other.policies,
             encoded: self.encoded + other.encoded,
             encoded_again: self.encoded_again + other.encoded_again,

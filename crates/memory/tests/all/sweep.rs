@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use vdnn_autograd::encode;
 use vdnn_graph::Program;
-use vdnn_memory::{Budgets, Encoded, HomeLayout, Options, PlanError, Problem, compile_with_policy, policies};
+use vdnn_memory::{Budgets, Encoded, HomeLayout, Options, PlanError, Problem, State, compile_with_policy, policies};
 use vdnn_schedule::{KernelTable, Space};
 use vdnn_sim::{Machine, oracle_seconds, simulate};
 
@@ -60,7 +60,7 @@ impl Subject {
             links: self.machine.links(),
             homes: &self.homes,
             budgets: Budgets { device, host: Some(self.machine.host_bytes) },
-            options: Options { memory_optimal_workspace: 0, ..Options::default() },
+            options: Options { memory_optimal_workspace: 0, state: State::Device, ..Options::default() },
             encoded: self.encoded.as_ref().map(|(program, kernels)| Encoded { program, kernels }),
         }
     }

@@ -145,7 +145,9 @@ fn calls_out_of_order_are_refused() {
     device.begin(id).unwrap();
     assert!(device.begin(id).is_err());
     assert!(device.issue(id, 4).is_err());
-    assert!(device.write(250, &[0; 7]).is_err() && device.read(250, &mut [0; 7]).is_err());
+    assert!(
+        device.write(Space::Device, 250, &[0; 7]).is_err() && device.read(Space::Device, 250, &mut [0; 7]).is_err()
+    );
     device.finish().unwrap();
     run(&mut device, id).unwrap();
 }

@@ -168,7 +168,7 @@ fn run_branches(device: Box<dyn Device>, in_place: InPlace) -> Vec<u8> {
     }
     executor.run(ids[0]).unwrap();
     let mut bytes = vec![0; len];
-    executor.device_mut().read(offset, &mut bytes).unwrap();
+    executor.device_mut().read(Space::Device, offset, &mut bytes).unwrap();
     bytes
 }
 

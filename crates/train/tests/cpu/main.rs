@@ -3,3 +3,4 @@
 mod policies;
 mod rounding;
 mod setup;
+mod streaming;

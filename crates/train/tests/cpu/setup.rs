@@ -2,7 +2,7 @@
 
 use vdnn_datasets::{Dataset, Split, fashion_mnist_sample};
 use vdnn_layers::Mode;
-use vdnn_memory::{Budgets, Options, policies};
+use vdnn_memory::{Budgets, Options, State, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_runtime::CpuDevice;
 use vdnn_schedule::{Action, Direction, Schedule, Space};
@@ -23,6 +23,9 @@ pub struct Setup<'a> {
     pub batch: u64,
     pub dtype: DType,
     pub learning_rate: f64,
+    /// Further sizes of training and of evaluation batches.
+    pub partial: Vec<u64>,
+    pub eval: Vec<u64>,
 }
 
 impl Default for Setup<'_> {
@@ -30,7 +33,12 @@ impl Default for Setup<'_> {
         Setup {
             model: "vgg-small",
             policy: "none",
-            options: Options { min_offload: 0, memory_optimal_workspace: 0, ..Options::default() },
+            options: Options {
+                min_offload: 0,
+                memory_optimal_workspace: 0,
+                state: State::Device,
+                ..Options::default()
+            },
             budget: None,
             algos_from: None,
             encodings: Encodings::Auto,
@@ -39,6 +47,8 @@ impl Default for Setup<'_> {
             batch: 4,
             dtype: DType::F32,
             learning_rate: 0.01,
+            partial: vec![],
+            eval: vec![],
         }
     }
 }
@@ -100,8 +110,8 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
     };
     let recipe = Recipe {
         batch_size: setup.batch,
-        partial_batches: vec![],
-        eval_batches: vec![],
+        partial_batches: setup.partial.clone(),
+        eval_batches: setup.eval.clone(),
         optimization: Optimization::sgd(0.9, 5e-4),
         settings,
         deterministic: true,

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use vdnn::device::DeviceName;
-use vdnn_memory::{Placement, Prefetch, Sync};
+use vdnn_memory::{Placement, Prefetch, State, Sync};
 use vdnn_tensor::Bytes;
 use vdnn_train::Encodings;
 
@@ -150,6 +150,10 @@ pub struct MethodArgs {
     /// How addresses are found: planned, first-fit or size-class.
     #[arg(long, value_parser = placement, default_value = "planned")]
     pub placement: Placement,
+    /// Where parameters and optimizer states live between iterations: device, host (they are fetched for each use), or auto
+    /// (on the device, but `hybrid` may have some in host memory).
+    #[arg(long, value_parser = state, default_value = "auto")]
+    pub state: State,
     /// Values smaller than this stay on the device.
     #[arg(long, value_parser = size, default_value = "1MiB")]
     pub min_offload: Bytes,
@@ -236,6 +240,15 @@ fn sync(text: &str) -> Result<Sync, String> {
         "per-layer" => Ok(Sync::PerLayer),
         "events" => Ok(Sync::Events),
         _ => Err(format!("expected per-layer or events, found {text}")),
+    }
+}
+
+fn state(text: &str) -> Result<State, String> {
+    match text {
+        "device" => Ok(State::Device),
+        "auto" => Ok(State::Auto),
+        "host" => Ok(State::Host),
+        _ => Err(format!("expected device, auto or host, found {text}")),
     }
 }
 

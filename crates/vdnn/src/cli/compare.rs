@@ -276,7 +276,7 @@ fn case(args: &CompareCommand, names: &[String], start: Start<'_>) -> Result<Cas
         measured_kernels: priced.measured,
         modelled_kernels: priced.modelled,
         floors: Vec::new(),
-        homes: HomeLayout::for_graphs(&[&start.program.graph], options.alignment),
+        homes: plan::layout(&[&start.program.graph], &options),
         subject: Subject::priced(start.program, encodings, price)?,
         encodings: args.method.encodings,
         links: start.costs.links(start.link_scale),

@@ -82,6 +82,8 @@ pub struct GapStory {
     pub tier: Option<&'static str>,
     pub release: Option<At>,
     pub fetch: Option<At>,
+    /// Whether bytes that leave are copied down; false where a copy from an earlier gap is still valid.
+    pub copied_down: bool,
     /// The node whose later run brings dropped bytes back.
     pub made_again_by: Option<String>,
     /// What a copy of the storage takes each way, alone on its link.
@@ -216,6 +218,7 @@ fn gaps(planned: &Planned, settings: &Settings, root: ValueId, uses: &[Used]) ->
     }
     let story = |(from, to, wraps): (&Used, &Used, bool)| {
         let mut gap = decided(planned, root, from, to, wraps);
+        gap.copied_down = gap.residency == "offload" && !copied_before(planned, root, uses, from.step);
         (gap.compute_ms, gap.simulated_ms) = clock.between(from.step, to.step, wraps);
         let bytes = planned.program.aliases.storage_bytes(root);
         gap.offload_ms = settings.links.transfer_seconds(Direction::Offload, bytes) * 1e3;
@@ -249,12 +252,29 @@ fn decided(planned: &Planned, root: ValueId, from: &Used, to: &Used, wraps: bool
         tier: moved.map(|(tier, ..)| if tier == Tier::Host { "host" } else { "disk" }),
         release: moved.map(|(_, release, _)| at(release.index())),
         fetch: moved.map(|(.., fetch)| at(fetch.index())),
+        copied_down: false,
         made_again_by: made_again.then(|| to.node.clone()),
         offload_ms: 0.0,
         prefetch_ms: 0.0,
         recompute_ms: None,
         note: String::new(),
     }
+}
+
+/// Whether the storage left in an earlier gap, or began the iteration at home in host memory, and was not written between
+/// that and the gap that begins at step `from`.
+fn copied_before(planned: &Planned, root: ValueId, uses: &[Used], from: usize) -> bool {
+    let offloaded = |to: &Used| matches!(planned.plan.gaps.get(&(root, to.ends)), Some(Residency::Offload { .. }));
+    let earlier = uses.windows(2).filter(|pair| pair[1].step <= from && offloaded(&pair[1]));
+    let copied = earlier.map(|pair| pair[0].step).next_back();
+    let since = |used: &&Used| used.step <= from && copied.is_none_or(|copied| copied < used.step);
+    (copied.is_some() || streams(planned, root)) && uses.iter().filter(since).all(|used| used.writes.is_empty())
+}
+
+/// Whether a parameter or state has its home in host memory.
+fn streams(planned: &Planned, root: ValueId) -> bool {
+    let schedule = &planned.schedule;
+    schedule.home_of(root).is_some_and(|home| schedule.buffer(home.buffer).space == Space::Host)
 }
 
 /// Time of the original runs that had written the storage by `until`; `None` when nothing had, or running it again would
@@ -271,14 +291,17 @@ fn recompute_ms(program: &Program, clock: &Clock, uses: &[Used], until: usize) -
 fn note(planned: &Planned, settings: &Settings, root: ValueId, gap: &GapStory) -> String {
     let graph = &planned.program.graph;
     let bytes = planned.program.aliases.storage_bytes(root);
-    let copies = gap.offload_ms + gap.prefetch_ms;
+    let down = if gap.residency == "offload" && !gap.copied_down { 0.0 } else { gap.offload_ms };
+    let copies = down + gap.prefetch_ms;
     let beside = format!("copies {copies:.3} ms, kernels between {:.3} ms", gap.compute_ms);
     match (gap.residency, &gap.made_again_by) {
+        ("offload", _) if !gap.copied_down => format!("its last copy is still valid: only the {beside}"),
         ("offload", _) if copies <= gap.compute_ms => format!("fits beside the kernels: {beside}"),
         ("offload", _) => format!("longer than the kernels between: {beside}"),
         ("drop", Some(node)) => format!("{node} runs again"),
-        ("drop", None) => "the next use writes it anew, or a copy below is still valid".to_string(),
+        ("drop", None) => "the next use writes it anew".to_string(),
         _ if gap.idle_steps == 0 => "used again at once".to_string(),
+        _ if streams(planned, root) => format!("fetching it from home takes longer than the kernels between: {beside}"),
         _ if is_home(graph.value(root).role) => "it outlives the iteration and stays at home".to_string(),
         _ if bytes < settings.options.min_offload => {
             format!("smaller than what is worth a copy ({})", format_bytes(settings.options.min_offload))

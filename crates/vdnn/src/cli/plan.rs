@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use vdnn_graph::{Op, Program, Role, ValueId};
 use vdnn_layers::Mode;
-use vdnn_memory::{HomeLayout, StepTimeBound, step_time_bound};
+use vdnn_memory::{StepTimeBound, step_time_bound};
 use vdnn_schedule::{Direction, Space, Stats, stats};
 use vdnn_sim::{oracle_seconds, simulate};
 use vdnn_tensor::format_bytes;
@@ -85,7 +85,7 @@ fn costs(args: &PlanArgs) -> Result<Costs> {
 }
 
 fn explain(subject: Subject, machine: String, settings: &Settings) -> Result<Explained> {
-    let homes = HomeLayout::for_graphs(&[&subject.plain.program.graph], settings.options.alignment);
+    let homes = plan::layout(&[&subject.plain.program.graph], &settings.options);
     let subject = subject.restricted(settings)?;
     let started = Instant::now();
     let planned = plan::plan(subject.clone(), &homes, settings)?;
@@ -134,6 +134,7 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "lower_bound_ms": explained.bound.seconds * 1e3,
         "lower_bound": lower_bound(explained),
         "feature_map_bytes": explained.feature_map_bytes,
+        "streamed_bytes": planned.streamed_bytes(),
         "parameter_bytes": graph.bytes_of(Role::Parameter),
         "workspace_peak_bytes": stats.workspace_peak_bytes,
         "n_steps": planned.program.n_steps(),
@@ -200,6 +201,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
         ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),
         ("prefetched per step", bytes(schedule.transfer_bytes(Direction::Prefetch))),
+        ("streamed", format!("{} of parameters and states live in host memory", bytes(planned.streamed_bytes()))),
         ("made again", format!("{:.3} ms of kernels", planned.recompute_seconds() * 1e3)),
         ("encoded", encoded(planned)),
         (

@@ -115,6 +115,7 @@ pub fn options(args: &MethodArgs, modelled: bool) -> Options {
         prefetch: args.prefetch,
         sync: args.sync,
         placement: args.placement,
+        state: args.state,
         min_offload: args.min_offload,
         memory_optimal_workspace: if modelled { 0 } else { defaults.memory_optimal_workspace },
         ..defaults

@@ -85,6 +85,24 @@ fn a_value_at_home() {
     assert_eq!((lies.len(), &lies[0]["kind"], &lies[0]["from_step"]), (1, &Value::from("home"), &Value::Null));
 }
 
+/// The same weight at home in host memory: fetched for forward and for backward, copied home once, after its update.
+#[test]
+fn a_value_that_streams() {
+    let called = explained("--state host --min-offload 0 --explain features.5.weight");
+    let gaps = list(&called.document, "gaps");
+    let away: Vec<&Value> = gaps.iter().filter(|gap| gap["residency"] == "offload").collect();
+    let [inside, around] = away.as_slice() else { panic!("away twice: {gaps:?}") };
+    assert_eq!((&inside["wraps"], &inside["copied_down"]), (&Value::Bool(false), &Value::Bool(false)));
+    assert_eq!((&around["wraps"], &around["copied_down"]), (&Value::Bool(true), &Value::Bool(true)));
+    assert!(inside["note"].as_str().unwrap().contains("still valid"), "{inside}");
+    let lies = list(&called.document, "lies");
+    assert_eq!((&lies[0]["kind"], &lies[0]["space"]), (&Value::from("home"), &Value::from("host")));
+    assert_eq!(lies.iter().filter(|lies| lies["space"] == "device").count(), 2);
+    let plan = succeeds(&format!("{PLAN} --state host"));
+    assert!(plan.number("streamed_bytes") > plan.number("parameter_bytes"));
+    assert_eq!(succeeds(PLAN).number("streamed_bytes"), 0.0);
+}
+
 #[test]
 fn the_text_says_it_too() {
     let text = text_in(Path::new("."), &format!("{PLAN} --explain features.5"));
@@ -106,6 +124,8 @@ fn the_text_says_it_too() {
 fn names_that_are_none() {
     fails(1, &format!("{PLAN} --explain features.5.y"), &["unknown value", "features.5.y", "nearest", "features.5"]);
     fails(1, &format!("{PLAN} --explain %imgae"), &["unknown value \"imgae\"", "image"]);
+    fails(1, &format!("{PLAN} --state host --host-budget 1MiB"), &["in host memory", "the host budget is", "stream"]);
+    fails(2, &format!("{PLAN} --state here"), &["--state", "device, auto or host", "here"]);
     fails(2, &format!("{PLAN} --explain"), &["--explain"]);
     fails(2, &format!("{PLAN} --print --explain features.5"), &["--print", "--explain"]);
 }

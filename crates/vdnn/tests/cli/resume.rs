@@ -46,6 +46,7 @@ fn at_the_end_of_an_epoch() {
 #[test]
 fn under_other_policies_and_optimizers() {
     same_as_uninterrupted("vgg-small", 80, 4, "--policy all --min-offload 0 --opt adamw --lr 0.001");
+    same_as_uninterrupted("vgg-small", 80, 4, "--policy all --min-offload 0 --state host");
 }
 
 /// A run may go on under another policy: with the algorithms of the first its bits are the same.
@@ -55,7 +56,7 @@ fn going_on_under_another_policy() {
     let base = format!("{TINY} --model vgg-small --epochs 2 --dropout 0.3");
     let straight = run(folder.path(), &format!("{base} --max-steps 6 --policy none --out a.json"));
     run(folder.path(), &format!("{base} --max-steps 3 --policy none --output saved"));
-    let other = "--policy conv --min-offload 0 --algos-from a.json";
+    let other = "--policy conv --min-offload 0 --state host --algos-from a.json";
     let after = run(folder.path(), &format!("{base} --max-steps 3 --resume saved {other}"));
     assert_eq!(after.text("weights_sha256"), straight.text("weights_sha256"));
     assert!(after.number("offload_bytes_per_step") > 0.0);

@@ -3,6 +3,7 @@
 
 mod chain;
 mod networks;
+mod streaming;
 
 use crate::iteration::{Iteration, options, sgd};
 use crate::network::random_network;
@@ -187,7 +188,7 @@ fn changed(made: &Made, plan: &MemoryPlan, random: &mut Random) -> MemoryPlan {
     let gap = random.pick(&gaps);
     let key = key(&gap);
     if plan.gaps.remove(&key).is_none() || random.chance(50) {
-        plan.gaps.insert(key, random_window(&gap, random));
+        plan.gaps.insert(key, random_window(&gap, plan.order.len(), random));
     }
     plan
 }

@@ -6,7 +6,9 @@ use crate::iteration::{Iteration, sgd};
 use std::time::{Duration, Instant};
 use vdnn_autograd::{UpdateAt, encode};
 use vdnn_graph::Program;
-use vdnn_memory::{Budgets, Encoded, HomeLayout, Options, Problem, compile_with_policy, policies, step_time_bound};
+use vdnn_memory::{
+    Budgets, Encoded, HomeLayout, Options, Problem, State, compile_with_policy, policies, step_time_bound,
+};
 use vdnn_models::{Options as ModelOptions, build};
 use vdnn_schedule::{KernelTable, Space};
 use vdnn_sim::{Links, Machine, simulate};
@@ -103,7 +105,7 @@ fn ten_thousand_layers_in_a_second() {
         let bytes: u64 = program.graph.value_ids().map(|id| program.graph.value(id).ty.bytes()).sum();
         let links = Links { d2h: 1e6, h2d: 1e6, duplex_each: 1e6, latency: 0.0 };
         let budgets = Budgets { device: Some(homes.extent() + bytes / 20), host: None };
-        let options = Options { min_offload: 0, alignment: 64, ..Options::default() };
+        let options = Options { min_offload: 0, alignment: 64, state: State::Device, ..Options::default() };
         let problem =
             Problem { program: &program, kernels: &kernels, links, homes: &homes, budgets, options, encoded: None };
         let timed = |_| {

@@ -1,0 +1,109 @@
+//! Which parameters and states stream: tried where everything at home on the device is refused or slow.
+//!
+//! ```text
+//!   at home ──► refused, or slower than it must be ──► momentum, then parameters too, largest first: shares of their bytes,
+//!                                                     a few estimates each; the most promising is searched like any other
+//! ```
+//! States come first: momentum is used once an iteration and costs a copy up and one down, a parameter two up and one
+//! down. What stays has no copies at all, so nothing streams while everything fits.
+
+use crate::{Infeasible, MemoryPlan, Options, Problem, State, compile, step_time_bound};
+use std::collections::BTreeSet;
+use vdnn_graph::{Role, ValueId};
+use vdnn_sim::simulate;
+use vdnn_tensor::Bytes;
+
+/// How much slower than the lower bound an iteration may be before streaming is tried, as a share; of a short program, where a
+/// search takes no time worth sparing.
+const SLOW: f64 = 0.02;
+const SLOW_SHORT: f64 = 0.003;
+/// How much slower than the best a share may be estimated and still be preferred because it leaves more room to the search.
+const LIKE: f64 = 0.02;
+/// Steps up to which a program is short, and what a search of one may gain over its seeds, as a share.
+const SHORT: usize = 400;
+const SEARCH_GAINS: f64 = 0.15;
+/// Shares of the bytes that may stream.
+const SHARES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
+
+/// The better of the plans that `searched` finds with all at home and with the most `promising` share streaming, whose
+/// estimate that gives.
+pub(super) fn plan(
+    problem: &Problem<'_>,
+    searched: impl Fn(&Problem<'_>) -> Result<MemoryPlan, Infeasible>,
+    promising: impl Fn(&Problem<'_>) -> Option<f64>,
+) -> Result<MemoryPlan, Infeasible> {
+    let at_home = searched(problem);
+    if problem.options.state != State::Auto || problem.budgets.device.is_none() {
+        return at_home;
+    }
+    let least = at_home.as_ref().map_or(f64::INFINITY, |plan| seconds(problem, plan));
+    let short = problem.program.n_steps() <= SHORT;
+    let slow = 1.0 + if short { SLOW_SHORT } else { SLOW };
+    if at_home.is_ok() && (least <= oracle(problem) * slow || least <= step_time_bound(problem).seconds * slow) {
+        return at_home;
+    }
+    let estimate = |streamed| streaming(problem, &streamed, &promising).unwrap_or(f64::INFINITY);
+    let estimates: Vec<f64> = shares(problem).into_iter().map(estimate).collect();
+    let best = estimates.iter().copied().fold(f64::INFINITY, f64::min);
+    // Where nothing is estimated to fit, all of it streams: that decides whether there is a plan.
+    let chosen = estimates.iter().rposition(|&estimate| estimate <= best * (1.0 + LIKE));
+    let Some(streamed) = chosen.and_then(|chosen| shares(problem).into_iter().nth(chosen)) else { return at_home };
+    let hope = if short { SEARCH_GAINS } else { 0.0 };
+    if at_home.is_ok() && best >= least * (1.0 + hope) {
+        return at_home;
+    }
+    match (streaming(problem, &streamed, &searched), at_home) {
+        (Ok(plan), at_home) => {
+            let plan = MemoryPlan { streamed, ..plan };
+            if at_home.is_err() || seconds(problem, &plan) < least { Ok(plan) } else { at_home }
+        }
+        (Err(refusal), Err(other)) => Err(if refusal.floor < other.floor { refusal } else { other }),
+        (Err(_), at_home) => at_home,
+    }
+}
+
+/// What `of` says of the problem when `streamed` have their homes in host memory.
+fn streaming<T>(problem: &Problem<'_>, streamed: &BTreeSet<ValueId>, of: impl Fn(&Problem<'_>) -> T) -> T {
+    let homes = problem.homes.with(&problem.program.graph, streamed);
+    let options = Options { state: State::Device, ..problem.options };
+    of(&Problem { homes: &homes, options, ..*problem })
+}
+
+/// Seconds of the fastest kernels.
+fn oracle(problem: &Problem<'_>) -> f64 {
+    problem.kernels.choices.iter().filter_map(|choices| choices.first()).map(|choice| choice.seconds).sum()
+}
+
+/// Seconds of the schedule that a plan makes; infinite when it makes none.
+fn seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64 {
+    let timeline = compile(problem, plan, "hybrid")
+        .ok()
+        .and_then(|schedule| simulate(&schedule, problem.of(plan).kernels, &problem.links).ok());
+    timeline.map_or(f64::INFINITY, |timeline| timeline.seconds)
+}
+
+/// What may stream: ever more of it, states before parameters, large before small.
+fn shares(problem: &Problem<'_>) -> Vec<BTreeSet<ValueId>> {
+    let graph = &problem.program.graph;
+    let least = problem.options.min_offload.max(1);
+    let bytes = |id: ValueId| problem.program.aliases.storage_bytes(id);
+    let mut persistent: Vec<ValueId> = graph.persistents().iter().map(|persistent| persistent.initial).collect();
+    persistent.retain(|&id| bytes(id) >= least);
+    persistent.sort_by_key(|&id| (graph.value(id).role != Role::State, std::cmp::Reverse(bytes(id)), id));
+    let total: Bytes = persistent.iter().map(|&id| bytes(id)).sum();
+    let mut shares: Vec<BTreeSet<ValueId>> = Vec::new();
+    for share in SHARES {
+        let wanted = total as f64 * share;
+        let mut taken = 0.0;
+        let within = persistent.iter().take_while(|&&id| {
+            let more = taken < wanted;
+            taken += bytes(id) as f64;
+            more
+        });
+        let set: BTreeSet<ValueId> = within.copied().collect();
+        if !set.is_empty() && shares.last() != Some(&set) {
+            shares.push(set);
+        }
+    }
+    shares
+}
