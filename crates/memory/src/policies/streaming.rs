@@ -42,21 +42,28 @@ pub(super) fn plan(
     if at_home.is_ok() && (least <= oracle(problem) * slow || least <= step_time_bound(problem).seconds * slow) {
         return at_home;
     }
-    let estimate = |streamed| streaming(problem, &streamed, &promising).unwrap_or(f64::INFINITY);
-    let estimates: Vec<f64> = shares(problem).into_iter().map(estimate).collect();
+    let estimate = |streamed| streaming(problem, streamed, &promising).unwrap_or(f64::INFINITY);
+    let shares = shares(problem);
+    let estimates: Vec<f64> = shares.iter().map(estimate).collect();
     let best = estimates.iter().copied().fold(f64::INFINITY, f64::min);
     // Where nothing is estimated to fit, all of it streams: that decides whether there is a plan.
     let chosen = estimates.iter().rposition(|&estimate| estimate <= best * (1.0 + LIKE));
-    let Some(streamed) = chosen.and_then(|chosen| shares(problem).into_iter().nth(chosen)) else { return at_home };
+    let Some(chosen) = chosen else { return at_home };
     let hope = if short { SEARCH_GAINS } else { 0.0 };
     if at_home.is_ok() && best >= least * (1.0 + hope) {
         return at_home;
     }
-    match (streaming(problem, &streamed, &searched), at_home) {
-        (Ok(plan), at_home) => {
-            let plan = MemoryPlan { streamed, ..plan };
-            if at_home.is_err() || seconds(problem, &plan) < least { Ok(plan) } else { at_home }
-        }
+    let find = |share: usize| {
+        let found = streaming(problem, &shares[share], &searched);
+        found.map(|plan| MemoryPlan { streamed: shares[share].clone(), ..plan })
+    };
+    let mut found = find(chosen);
+    if found.is_err() && at_home.is_err() && chosen + 1 < shares.len() {
+        found = find(shares.len() - 1);
+    }
+    match (found, at_home) {
+        (Ok(plan), at_home) if at_home.is_err() || seconds(problem, &plan) < least => Ok(plan),
+        (Ok(_), at_home) => at_home,
         (Err(refusal), Err(other)) => Err(if refusal.floor < other.floor { refusal } else { other }),
         (Err(_), at_home) => at_home,
     }
