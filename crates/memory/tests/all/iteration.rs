@@ -78,9 +78,9 @@ impl Iteration {
     /// The same iteration with encoded gradient rules, where it has any.
     pub fn encoded(&self) -> Option<Self> {
         let program = encode(&self.program).unwrap()?;
-        let same = HomeLayout::for_graphs(&[&program.graph], 256);
-        assert_eq!(same, self.homes);
-        Some(Self::of(program, self.initial.clone()))
+        let layout = |graph| HomeLayout::for_graphs(&[graph], 256);
+        assert_eq!(layout(&program.graph), layout(&self.program.graph));
+        Some(Iteration { homes: self.homes.clone(), ..Self::of(program, self.initial.clone()) })
     }
 
     /// The planning problem with an alternative.

@@ -102,16 +102,16 @@ fn one_graph(seed: u64, seen: &mut Seen) {
     if seed.is_multiple_of(10) {
         assert_eq!(Schedule::parse(&schedule.to_text()).unwrap(), *schedule, "the text form of graph {seed}");
     }
-    iteration.homes = at_home;
-    let reference = iteration.checked(self::options(), &iteration.kept(&plan));
-    let expected = iteration.run_on_cpu(&reference, 2);
     let device: Box<dyn Device> = Box::new(ChaosDevice::new(seed));
     let found: State = planned
         .run(device, &schedule, 2)
         .unwrap_or_else(|error| panic!("graph {seed}: {error}\n{plan:?}\n{}", schedule.to_text()));
+    seen.count(&planned.program, &plan, &schedule);
+    iteration.homes = at_home;
+    let reference = iteration.checked(self::options(), &iteration.kept(&plan));
+    let expected = iteration.run_on_cpu(&reference, 2);
     let differ = differences(&found, &expected);
     assert!(differ.is_empty(), "graph {seed}: {differ:?} differ\n{plan:?}\n{}", schedule.to_text());
-    seen.count(&planned.program, &plan, &schedule);
 }
 
 /// Some or all of the parameters and states at home in host memory.
