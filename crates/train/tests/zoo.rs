@@ -5,11 +5,11 @@ use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::Program;
 use vdnn_graph::op::Sgd;
 use vdnn_layers::Mode;
-use vdnn_memory::{Budgets, HomeLayout, Options, Prefetch, State, Sync, policies};
+use vdnn_memory::{HomeLayout, Options, Prefetch, State, Sync, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_schedule::{Action, Cause, Command, Direction, Space};
 use vdnn_sim::Machine;
-use vdnn_train::{Optimization, Settings, Subject, plan, program};
+use vdnn_train::{Optimization, Settings, Subject, TrainError, plan, program};
 
 fn sgd() -> Optimization {
     let sgd = Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false };
@@ -71,17 +71,20 @@ fn networks_whose_state_streams() {
     let machine = Machine::named("titan-x").unwrap();
     for (model, batch) in [("alexnet", 16), ("googlenet", 16), ("vgg16", 16), ("resnet50", 16), ("densenet121", 8)] {
         let program = Arc::new(training_program(model, batch));
-        let kernels = machine.kernel_table(&program).unwrap();
+        let subject = Subject::priced(Arc::clone(&program), true, |program| {
+            Ok::<_, TrainError>(machine.kernel_table(program).unwrap())
+        });
+        let subject = subject.unwrap();
         let at_home = HomeLayout::for_graphs(&[&program.graph], 256);
         let mut settings = Settings::new(policies::find("none").unwrap(), machine.links());
         settings.options.memory_optimal_workspace = 0;
-        let kept = plan::plan(Arc::clone(&program), kernels.clone(), &at_home, &settings).unwrap();
+        let kept = plan::plan(subject.clone(), &at_home, &settings).unwrap();
         settings.options.state = State::Host;
         settings.budgets.device = Some(kept.schedule.peak_bytes(Space::Device) / 4 * 3);
         let homes = plan::layout(&[&program.graph], &settings.options);
         for name in ["all", "dyn", "hybrid"] {
             settings.policy = policies::find(name).unwrap();
-            let planned = plan::plan(Arc::clone(&program), kernels.clone(), &homes, &settings)
+            let planned = plan::plan(subject.clone(), &homes, &settings)
                 .unwrap_or_else(|error| panic!("{model} {name}: {error}"));
             let bytes = planned.streamed_bytes();
             assert!(bytes > 0 && planned.schedule.transfer_bytes(Direction::Prefetch) >= bytes, "{model} {name}");
