@@ -148,7 +148,7 @@ fn schedules_are_files() {
 #[test]
 fn schedules_carry_pieces_of_the_batch() {
     let folder = TempDir::new().unwrap();
-    let plan = "plan --model alexnet -b 512 --machine titan-x --momentum 0";
+    let plan = "plan --model alexnet -b 512 --machine titan-x --momentum 0 --encodings never --state device";
     for file in ["x.txt", "x.json"] {
         let tight = vdnn_in(folder.path(), &format!("{plan} --policy hybrid --budget 1537MB --out {file}"));
         assert_eq!(tight.status, 0, "{}", tight.errors);

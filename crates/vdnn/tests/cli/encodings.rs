@@ -21,8 +21,8 @@ fn hybrid_takes_masks_where_memory_is_short_unless_told_not_to() {
 }
 
 #[test]
-fn other_policies_and_plans_with_room_do_without() {
-    for more in ["--policy all", "--policy dyn --budget 4GiB", "--policy checkpoint --budget 4GiB", "--budget 12GiB"] {
+fn other_policies_and_plans_without_a_budget_do_without() {
+    for more in ["--policy all", "--policy dyn --budget 4GiB", "--policy checkpoint --budget 4GiB", "--policy hybrid"] {
         let called = succeeds(&format!("{PLAN} {more}"));
         assert_eq!(called.number("encoded_nodes"), 0.0, "{more}");
         let never = succeeds(&format!("{PLAN} {more} --encodings never"));
@@ -30,6 +30,17 @@ fn other_policies_and_plans_with_room_do_without() {
             assert_eq!(called.number(key), never.number(key), "{more}: {key}");
         }
     }
+}
+
+/// Where everything fits, `hybrid` keeps everything of the program whose kernels take less time.
+#[test]
+fn plans_with_room_take_the_quicker_program() {
+    let auto = succeeds(&format!("{PLAN} --budget 12GiB"));
+    let never = succeeds(&format!("{PLAN} --budget 12GiB --encodings never"));
+    assert_eq!((auto.number("encoded_nodes"), never.number("encoded_nodes")), (12.0, 0.0));
+    assert_eq!((auto.number("offload_bytes"), auto.number("recompute_ms")), (0.0, 0.0));
+    assert!(auto.number("predicted_ms") < never.number("predicted_ms"));
+    assert_eq!(never.number("predicted_ms"), never.number("oracle_ms"));
 }
 
 /// A mask is a value like any other where it is, and is said not to be there where it is not.
@@ -45,7 +56,7 @@ fn masks_are_explained() {
     let map = succeeds(&format!("{PLAN} --budget 3GiB --explain features.3"));
     let uses = map.document["uses"].as_array().unwrap();
     assert!(uses.iter().all(|used| used["run"] != 0 || used["phase"] == "forward"), "{uses:?}");
-    fails(1, &format!("{PLAN} --budget 12GiB --explain features.3.mask"), &["only where gradients read masks"]);
+    fails(1, &format!("{PLAN} --policy hybrid --explain features.3.mask"), &["only where gradients read masks"]);
     fails(1, &format!("{PLAN} --policy all --explain features.3.mask"), &["unknown value", "features.3"]);
 }
 
