@@ -65,7 +65,7 @@ fn no_plan_that_streams_is_quicker() {
         nearest = nearest.min(best);
     }
     println!("{above_kernels} bounds above the kernels alone; the nearest plan takes {nearest} of its bound");
-    assert!(above_kernels > 100, "{above_kernels}");
+    assert!(above_kernels > 50, "{above_kernels}");
 }
 
 #[test]
