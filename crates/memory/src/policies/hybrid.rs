@@ -9,7 +9,8 @@
 //! A seed splits what must leave in two: as much as the links carry beside the kernels (times a share) is offloaded, the rest
 //! made again, cheapest seconds a byte first. Other seeds keep every n-th value and make the rest again, so that
 //! long chains are made in pieces. Of a program and its encoded alternative, the one whose first seeds are estimated
-//! faster is searched; what `none` can keep stays as it is. All counts are fixed by the size of the problem; nothing looks at a clock.
+//! faster is searched; where everything fits, the one with the faster kernels is kept whole. What streams is chosen around
+//! all of this (`streaming`). All counts are fixed by the size of the problem; nothing looks at a clock.
 
 use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll, streaming};
 use crate::joint::{Decision, Fate, Joint};
