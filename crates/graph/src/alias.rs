@@ -28,7 +28,8 @@ pub enum InPlace {
 
 /// Where a value lies inside its storage: `rows` rows of `row_bytes`, `row_stride` apart, from `offset`.
 ///
-/// A value that fills its storage has one row. A slice of a concat `[N, C, H, W]` has N rows.
+/// A value that fills its storage has one row. A slice of a concat `[N, C, H, W]` has N rows, N·H·W where channels are
+/// innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The value that names the storage and fills it.
@@ -86,14 +87,14 @@ impl Aliases {
     }
 }
 
-/// Length and first byte of a child within a sample's row of its parent.
+/// Length and first byte of a child within a row of its parent.
 type Span = (Bytes, Bytes);
 
-/// Values as a forest: a child lies inside its parent, `offset` bytes into each sample's row.
+/// Values as a forest: a child lies inside its parent, `offset` bytes into each row (a sample, or a pixel where channels are innermost).
 struct Forest<'a> {
     graph: &'a Graph,
     parent: Vec<Option<(ValueId, Bytes)>>,
-    /// Values attached directly to each value, by length and first byte within a sample's row.
+    /// Values attached directly to each value, by length and first byte within a row.
     children: Vec<BTreeMap<Span, Vec<ValueId>>>,
     /// Position of the last node that reads or writes each value.
     last_use: Vec<usize>,
@@ -147,7 +148,7 @@ impl<'a> Forest<'a> {
         for &(input, output) in op_node.op.in_place() {
             let (from, to) = (op_node.inputs[input], op_node.outputs[output]);
             let fits = self.graph.value(from).ty.bytes() == self.graph.value(to).ty.bytes();
-            if !fits || self.pinned[to.index()] || self.samples(from) != self.samples(to) {
+            if !fits || self.pinned[to.index()] || self.rows(from) != self.rows(to) {
                 continue;
             }
             let legal = if op_node.op.is_view() {
@@ -181,7 +182,7 @@ impl<'a> Forest<'a> {
             let row = self.row_bytes(input);
             let (root, fills) = self.root_filled_by(input);
             let movable = !self.pinned[root.index()] && root != output;
-            if fills && movable && self.samples(root) == self.samples(output) {
+            if fills && movable && self.rows(root) == self.rows(output) {
                 self.attach(root, output, offset);
             }
             offset += row;
@@ -208,13 +209,13 @@ impl<'a> Forest<'a> {
         self.children[root.index()].entry(span).or_default().push(child);
     }
 
-    fn samples(&self, value: ValueId) -> u64 {
-        self.graph.value(value).ty.shape.samples()
+    fn rows(&self, value: ValueId) -> u64 {
+        self.graph.value(value).ty.rows()
     }
 
     fn row_bytes(&self, value: ValueId) -> Bytes {
         let ty = &self.graph.value(value).ty;
-        ty.bytes() / ty.shape.samples().max(1)
+        ty.bytes() / ty.rows().max(1)
     }
 
     /// The root above `value`, its offset in a row of the root.
@@ -286,7 +287,7 @@ impl<'a> Forest<'a> {
             if row == stride {
                 Location { root, offset, rows: 1, row_bytes: bytes, row_stride: bytes }
             } else {
-                Location { root, offset, rows: self.samples(value), row_bytes: row, row_stride: stride }
+                Location { root, offset, rows: self.rows(value), row_bytes: row, row_stride: stride }
             }
         };
         let locations = self.graph.value_ids().map(locate).collect();

@@ -39,6 +39,20 @@ impl DType {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
     }
 
+    /// What sums, statistics and parameters beside tensors of this type are kept in: `f32` beside half precision, else the
+    /// type itself.
+    pub const fn wide(self) -> DType {
+        match self {
+            DType::F16 | DType::BF16 => DType::F32,
+            other => other,
+        }
+    }
+
+    /// True for the two-byte floating-point types.
+    pub const fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+
     /// The lower-case name (`f32`, `bf16`, …).
     pub const fn name(self) -> &'static str {
         match self {

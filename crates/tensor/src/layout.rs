@@ -48,6 +48,19 @@ impl TensorType {
         TensorType { shape: shape.into(), ..self.clone() }
     }
 
+    /// The same shape, dtype and order without channel padding.
+    pub fn unpadded(&self) -> Self {
+        TensorType { layout: Layout { channel_padding: 0, ..self.layout }, ..self.clone() }
+    }
+
+    /// Rows that a slice of channels has: one a sample, one a pixel where channels are innermost.
+    pub fn rows(&self) -> u64 {
+        match (self.layout.order, self.shape.nchw()) {
+            (MemoryOrder::Nhwc, Some([n, _, h, w])) => n.saturating_mul(h).saturating_mul(w),
+            _ => self.shape.samples(),
+        }
+    }
+
     /// Stored elements, channel padding included; saturating.
     pub fn stored_elements(&self) -> u64 {
         match (self.layout.channel_padding, self.shape.nchw()) {
@@ -78,6 +91,15 @@ impl std::fmt::Display for TensorType {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_samples_or_pixels() {
+        let mut ty = TensorType::new([2, 3, 4, 5], DType::BF16);
+        assert_eq!(ty.rows(), 2);
+        ty.layout.order = MemoryOrder::Nhwc;
+        assert_eq!(ty.rows(), 40);
+        assert_eq!(TensorType { shape: Shape::from([7, 3]), ..ty }.rows(), 7);
+    }
 
     #[test]
     fn padding_is_stored_but_not_logical() {

@@ -107,6 +107,11 @@ pub fn prepare(
         Op::BatchNorm(op) => batch_norm::prepare(op, inputs, outputs),
         Op::BatchNormUpdate(op) => batch_norm::prepare_update(op, inputs, outputs),
         Op::BatchNormGrad(op) => batch_norm::prepare_grad(op, inputs, outputs, workspace),
+        Op::Cast(_)
+        | Op::BatchNormRelu(_)
+        | Op::BatchNormReluGrad(_)
+        | Op::BatchNormAddRelu(_)
+        | Op::BatchNormAddReluGrad(_) => Err(KernelError::NotHere { op: op.kind() }),
         Op::Relu => relu::prepare(inputs, outputs),
         Op::ReluGrad => relu::prepare_grad(inputs, outputs),
         Op::ReluMask => relu::prepare_mask(inputs, outputs),

@@ -34,30 +34,32 @@ pub(super) fn infer_stats(inputs: &[&TensorType]) -> Inferred {
     if n * h * w == 1 {
         return Err("expected more than one value per channel in training, found 1; use a larger batch".to_string());
     }
-    let statistic = TensorType::new([c], inputs[0].dtype);
+    let statistic = TensorType::new([c], inputs[0].dtype.wide());
     Ok(vec![statistic.clone(), statistic])
 }
 
 impl BatchNorm {
     pub(super) fn infer(&self, inputs: &[&TensorType]) -> Inferred {
         arity(inputs, 5..=5)?;
-        let [_, c, ..] = nchw(inputs[0])?;
-        for (what, operand) in ["mean", "variance", "gamma", "beta"].iter().zip(&inputs[1..]) {
-            vector(what, c, inputs[0], operand)?;
-        }
+        coefficients(inputs[0], &["mean", "variance", "gamma", "beta"], &inputs[1..])?;
         Ok(vec![inputs[0].clone()])
     }
 
     pub(super) fn infer_grad(&self, inputs: &[&TensorType]) -> Inferred {
         arity(inputs, 5..=5)?;
-        let [_, c, ..] = nchw(inputs[0])?;
         same_type("dY", inputs[0], inputs[1])?;
-        for (what, operand) in ["mean", "variance", "gamma"].iter().zip(&inputs[2..]) {
-            vector(what, c, inputs[0], operand)?;
-        }
-        let parameter = inputs[4].clone();
+        let parameter = coefficients(inputs[0], &["mean", "variance", "gamma"], &inputs[2..])?;
         Ok(vec![inputs[0].clone(), parameter.clone(), parameter])
     }
+}
+
+/// Checks one number a channel of X for each name; the type they have.
+pub(super) fn coefficients(x: &TensorType, names: &[&str], found: &[&TensorType]) -> Result<TensorType, String> {
+    let [_, c, ..] = nchw(x)?;
+    for (what, operand) in names.iter().zip(found) {
+        vector(what, c, x, operand)?;
+    }
+    Ok(TensorType::new([c], x.dtype.wide()))
 }
 
 impl BatchNormUpdate {

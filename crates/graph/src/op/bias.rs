@@ -9,5 +9,5 @@ pub(super) fn infer(inputs: &[&TensorType]) -> Inferred {
     if dy.shape.rank() < 2 {
         return Err(format!("expected [N, C, …], found {}", dy.shape));
     }
-    Ok(vec![TensorType::new([dy.shape.dim(1)], dy.dtype)])
+    Ok(vec![TensorType::new([dy.shape.dim(1)], dy.dtype.wide())])
 }

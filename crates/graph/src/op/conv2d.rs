@@ -2,7 +2,7 @@
 //!
 //! `Y[n, k, i, j] = bias[k] + Σ_{c, a, b} X[n, g·C/G + c, i·s − p + a·d, j·s − p + b·d] · W[k, c, a, b]`, g the group of k.
 
-use super::{Inferred, arity, nchw, same_type, vector, window::Window};
+use super::{Inferred, arity, nchw, same_layout, same_type, vector, window::Window};
 use serde::{Deserialize, Serialize};
 use vdnn_tensor::TensorType;
 
@@ -65,8 +65,12 @@ impl Conv2d {
         if x.dtype != w.dtype {
             return Err(format!("expected X and W of one dtype, found {} and {}", x.dtype, w.dtype));
         }
+        same_layout("X and W", x, w)?;
+        if x.layout.channel_padding > 0 && self.groups != 1 {
+            return Err(format!("expected one group where channels are padded, found {}", self.groups));
+        }
         let [oh, ow] = self.window([kh, kw]).output([h, width])?;
-        Ok(x.with_shape([n, k, oh, ow]))
+        Ok(x.with_shape([n, k, oh, ow]).unpadded())
     }
 
     pub(super) fn infer(&self, inputs: &[&TensorType]) -> Inferred {
@@ -89,7 +93,8 @@ impl Conv2dDataGrad {
         arity(inputs, 2..=2)?;
         let (dy, w) = (inputs[0], inputs[1]);
         let [n, ..] = nchw(dy)?;
-        let x = dy.with_shape([n, w.shape.dim(1) * self.conv.groups, self.input[0], self.input[1]]);
+        let shape = [n, w.shape.dim(1) * self.conv.groups, self.input[0], self.input[1]];
+        let x = TensorType { layout: w.layout, ..dy.with_shape(shape) };
         same_type("dY", &self.conv.output(&x, w)?, dy)?;
         Ok(vec![x])
     }
@@ -100,7 +105,7 @@ impl Conv2dWeightGrad {
         arity(inputs, 2..=2)?;
         let (x, dy) = (inputs[0], inputs[1]);
         let ([_, c, ..], [_, k, ..]) = (nchw(x)?, nchw(dy)?);
-        let w = TensorType::new([k, c / self.conv.groups.max(1), self.kernel[0], self.kernel[1]], x.dtype);
+        let w = x.with_shape([k, c / self.conv.groups.max(1), self.kernel[0], self.kernel[1]]);
         same_type("dY", &self.conv.output(x, &w)?, dy)?;
         Ok(vec![w])
     }

@@ -2,7 +2,7 @@
 
 use super::{Inferred, arity};
 use serde::{Deserialize, Serialize};
-use vdnn_tensor::{Shape, TensorType};
+use vdnn_tensor::{Layout, Shape, TensorType};
 
 /// Back from `[N, features]` to `[N, sample…]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub(super) fn infer(inputs: &[&TensorType]) -> Inferred {
     let shape = &inputs[0].shape;
     if shape.rank() < 2 {
         return Err(format!("expected [N, …], found {shape}"));
+    }
+    if inputs[0].layout != Layout::default() {
+        return Err(format!("expected the logical order of dimensions, found {}; cast it first", inputs[0]));
     }
     Ok(vec![inputs[0].with_shape([shape.samples(), shape.elements_per_sample()])])
 }

@@ -54,7 +54,7 @@ impl MaxPool2d {
             let [kh, kw] = self.window.kernel;
             return Err(format!("expected a window of at most {NO_PLACE} places for indices, found {kh}x{kw}"));
         }
-        Ok(TensorType::new(y.shape.dims(), DType::U8))
+        Ok(TensorType { dtype: DType::U8, ..y.clone() })
     }
 
     pub(super) fn infer_grad(&self, inputs: &[&TensorType]) -> Inferred {

@@ -9,7 +9,10 @@ mod adaptive_avg_pool2d;
 mod add;
 mod avg_pool2d;
 mod batch_norm;
+mod batch_norm_add_relu;
+mod batch_norm_relu;
 mod bias;
+mod cast;
 mod concat;
 mod conv2d;
 mod dropout;
@@ -26,6 +29,7 @@ pub use adam::Adam;
 pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad};
 pub use avg_pool2d::{AvgPool2d, AvgPool2dGrad};
 pub use batch_norm::{BatchNorm, BatchNormUpdate};
+pub use cast::Cast;
 pub use concat::{Concat, Split};
 pub use conv2d::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
 pub use dropout::Dropout;
@@ -61,6 +65,16 @@ pub enum Op {
     BatchNormUpdate(BatchNormUpdate),
     /// (X, dY, mean, variance, gamma) → dX, dgamma, dbeta, where mean and variance are those of X's batch.
     BatchNormGrad(BatchNorm),
+    /// (X, mean, variance, gamma, beta) → Y = max(normalised X, 0).
+    BatchNormRelu(BatchNorm),
+    /// (X, dY, mean, variance, gamma, beta) → dX, dgamma, dbeta of [`Op::BatchNormRelu`], mean and variance those of X's batch.
+    BatchNormReluGrad(BatchNorm),
+    /// (X, mean, variance, gamma, beta, R) → Y = max(normalised X + R, 0), mask as of [`Op::ReluMask`].
+    BatchNormAddRelu(BatchNorm),
+    /// (X, dY, mask, mean, variance, gamma) → dX, dgamma, dbeta, dR of [`Op::BatchNormAddRelu`].
+    BatchNormAddReluGrad(BatchNorm),
+    /// (X) → the same in another dtype, order or padding.
+    Cast(Cast),
     /// (X) → Y = max(X, 0).
     Relu,
     /// (Y, dY) → dX.
@@ -135,6 +149,11 @@ impl Op {
             Op::BatchNorm(_) => "batch_norm",
             Op::BatchNormUpdate(_) => "batch_norm_update",
             Op::BatchNormGrad(_) => "batch_norm_grad",
+            Op::BatchNormRelu(_) => "batch_norm_relu",
+            Op::BatchNormReluGrad(_) => "batch_norm_relu_grad",
+            Op::BatchNormAddRelu(_) => "batch_norm_add_relu",
+            Op::BatchNormAddReluGrad(_) => "batch_norm_add_relu_grad",
+            Op::Cast(_) => "cast",
             Op::Relu => "relu",
             Op::ReluGrad => "relu_grad",
             Op::ReluMask => "relu_mask",
@@ -178,6 +197,11 @@ impl Op {
             Op::BatchNorm(op) => op.infer(inputs),
             Op::BatchNormUpdate(op) => op.infer(inputs),
             Op::BatchNormGrad(op) => op.infer_grad(inputs),
+            Op::BatchNormRelu(_) => batch_norm_relu::infer(inputs),
+            Op::BatchNormReluGrad(_) => batch_norm_relu::infer_grad(inputs),
+            Op::BatchNormAddRelu(_) => batch_norm_add_relu::infer(inputs),
+            Op::BatchNormAddReluGrad(_) => batch_norm_add_relu::infer_grad(inputs),
+            Op::Cast(op) => op.infer(inputs),
             Op::Relu => relu::infer(inputs),
             Op::ReluGrad => relu::infer_grad(inputs),
             Op::ReluMask => relu::infer_mask(inputs),
@@ -226,9 +250,10 @@ impl Op {
     pub fn output_names(&self) -> &'static [&'static str] {
         match self {
             Op::BatchNormStats => &["mean", "variance"],
-            Op::BatchNormGrad(_) => &["dx", "dgamma", "dbeta"],
+            Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &["dx", "dgamma", "dbeta"],
+            Op::BatchNormAddReluGrad(_) => &["dx", "dgamma", "dbeta", "dresidual"],
             Op::Split(_) => &[],
-            Op::ReluMask => &["", "mask"],
+            Op::ReluMask | Op::BatchNormAddRelu(_) => &["", "mask"],
             Op::MaxPool2dIndices(_) => &["", "indices"],
             _ => &[""],
         }
@@ -240,7 +265,8 @@ impl Op {
             Op::SoftmaxCrossEntropy(_) | Op::Accuracy => Role::Metric,
             Op::BatchNormStats => Role::Statistic,
             Op::Conv2dWeightGrad(_) | Op::LinearWeightGrad | Op::BiasGrad => Role::ParameterGradient,
-            Op::BatchNormGrad(_) if index > 0 => Role::ParameterGradient,
+            Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) if index > 0 => Role::ParameterGradient,
+            Op::BatchNormAddReluGrad(_) if matches!(index, 1 | 2) => Role::ParameterGradient,
             _ if phase == Phase::Forward => Role::FeatureMap,
             _ => Role::Gradient,
         }
@@ -265,9 +291,12 @@ impl Op {
     /// Inputs an output may overwrite, as (input, output), best first. Every kernel of the op must accept it.
     pub fn in_place(&self) -> &'static [(usize, usize)] {
         match self {
-            Op::Relu | Op::ReluMask | Op::Dropout(_) | Op::DropoutGrad(_) | Op::BatchNorm(_) => &[(0, 0)],
+            Op::Relu | Op::ReluMask | Op::Dropout(_) | Op::DropoutGrad(_) => &[(0, 0)],
+            Op::BatchNorm(_) | Op::BatchNormRelu(_) => &[(0, 0)],
+            Op::BatchNormAddRelu(_) => &[(0, 0), (5, 0)],
+            Op::BatchNormAddReluGrad(_) => &[(1, 3), (1, 0)],
             Op::Flatten | Op::Unflatten(_) | Op::SoftmaxCrossEntropyGrad(_) => &[(0, 0)],
-            Op::ReluGrad | Op::ReluMaskGrad | Op::BatchNormGrad(_) => &[(1, 0)],
+            Op::ReluGrad | Op::ReluMaskGrad | Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &[(1, 0)],
             Op::Add => &[(0, 0), (1, 0)],
             _ => &[],
         }
@@ -300,9 +329,17 @@ fn same_type(what: &str, expected: &TensorType, found: &TensorType) -> Result<()
     Err(format!("expected {what} of type {expected}, found {found}"))
 }
 
-/// Checks that an operand is a vector of `len` elements of the given dtype.
+/// Checks that two operands have one order and padding.
+fn same_layout(what: &str, a: &TensorType, b: &TensorType) -> Result<(), String> {
+    if a.layout == b.layout {
+        return Ok(());
+    }
+    Err(format!("expected {what} in one layout, found {a} and {b}"))
+}
+
+/// Checks that an operand is a vector of `len` elements beside tensors of the given type: wide beside half precision.
 fn vector(what: &str, len: u64, like: &TensorType, found: &TensorType) -> Result<(), String> {
-    same_type(what, &TensorType::new([len], like.dtype), found)
+    same_type(what, &TensorType::new([len], like.dtype.wide()), found)
 }
 
 /// Checks that an operand is the 64-bit iteration counter.

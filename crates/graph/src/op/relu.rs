@@ -1,6 +1,7 @@
 //! ReLU. The backward reads Y, so that the forward may overwrite X; or a mask, so that Y may go as well.
 //!
-//! Bit `e mod 8` of byte `e / 8` of a sample's mask belongs to element e of the sample; bits past the last element are 0.
+//! Bit `e mod 8` of byte `e / 8` of a sample's mask belongs to element e of the sample, in the
+//! order of memory; bits past the last element are 0.
 
 use super::{Inferred, arity, same_type};
 use vdnn_tensor::{DType, TensorType};

@@ -49,7 +49,7 @@ pub fn launch(launch: Launch<'_>) -> Result<(), DeviceError> {
 /// The dtype kernels compute in, when there is a kernel.
 pub(super) fn supported(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Result<DType, DeviceError> {
     let mut all = inputs.iter().chain(outputs);
-    let plain = all.all(|ty| ty.layout == Layout::default());
+    let plain = all.all(|ty| ty.layout == Layout::default() && !ty.dtype.is_half());
     match outputs.first().map(|ty| ty.dtype) {
         Some(dtype @ (DType::F32 | DType::F64)) if plain => Ok(dtype),
         _ => Err(DeviceError::Unsupported {
@@ -70,6 +70,11 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::BatchNorm(op) => batch_norm::forward::<T>(op, launch),
         Op::BatchNormUpdate(op) => batch_norm::update::<T>(op, launch),
         Op::BatchNormGrad(op) => batch_norm::grad::<T>(op, launch),
+        Op::Cast(_)
+        | Op::BatchNormRelu(_)
+        | Op::BatchNormReluGrad(_)
+        | Op::BatchNormAddRelu(_)
+        | Op::BatchNormAddReluGrad(_) => Err(launch.refuse("no CPU kernel")),
         Op::Relu => relu::forward::<T>(launch),
         Op::ReluGrad => relu::grad::<T>(launch),
         Op::ReluMask => relu::forward_masked::<T>(launch),
