@@ -56,6 +56,9 @@ pub struct Setup {
     /// Weight decay.
     #[arg(long, default_value_t = 1e-4)]
     pub weight_decay: f64,
+    /// Issue commands one by one instead of launching a captured graph.
+    #[arg(long)]
+    pub no_replay: bool,
     /// Take algorithms from this schedule file.
     #[arg(long)]
     pub algos_from: Option<std::path::PathBuf>,
@@ -86,7 +89,9 @@ impl Setup {
             };
             vdnn::models::build(&setup.model, &options).map_err(Into::into)
         };
-        Ok(Trainer::new(&build, open_device(self.device)?, &self.recipe()?)?)
+        let mut device = open_device(self.device)?;
+        device.set_replay(!self.no_replay);
+        Ok(Trainer::new(&build, device, &self.recipe()?)?)
     }
 
     fn recipe(&self) -> Result<Recipe> {

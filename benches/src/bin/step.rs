@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     let line = json!({
         "model": cli.setup.model, "batch": cli.setup.batch_size, "dtype": cli.setup.dtype,
         "policy": planned.schedule.policy, "budget": cli.setup.budget, "sync": cli.setup.sync,
-        "deterministic": cli.setup.deterministic, "device": description.name, "details": description.details,
+        "deterministic": cli.setup.deterministic, "replay": !cli.setup.no_replay, "device": description.name, "details": description.details,
         "steps": cli.steps, "ms_median": at(0.5), "ms_min": at(0.0), "ms_p90": at(0.9),
         "images_per_second": cli.setup.batch_size as f64 / at(0.5) * 1e3,
         "predicted_ms": predicted.seconds * 1e3, "timed": timed,

@@ -6,7 +6,8 @@
 //!  handles  on scratch                kernels loaded
 //! ```
 //!
-//! An iteration looks nothing up and allocates nothing. The context's bytes are a sum, no part of it a remainder: what was
+//! An iteration is captured when its schedule is prepared and then launched as one graph; with per-command timing, or where
+//! capture failed (the description says why), commands are issued one by one. It looks nothing up and allocates nothing. The context's bytes are a sum, no part of it a remainder: what was
 //! in use when the device was opened, what free memory lost around loading kernels and around pinning host memory (page
 //! tables), and the rest of the arena's last page. Anything else that free memory loses, in taking the arena or in a step,
 //! shows in [`Device::measured_peak`]. Left to others: what is legal in time (`check`), what is fast (policies).
@@ -20,6 +21,7 @@ mod iteration;
 mod measure;
 mod prepared;
 mod product;
+mod replay;
 mod site;
 mod words;
 
@@ -43,6 +45,7 @@ use arenas::Arenas;
 use bench::Bench;
 use gpu::Gpu;
 use prepared::Prepared;
+use replay::Replay;
 pub(crate) use words::backend;
 use words::{broken, details, in_words, label, misuse, unavailable, within};
 
@@ -82,6 +85,7 @@ pub struct CudaDevice {
     /// The failure after which the driver refuses everything.
     broken: Option<String>,
     synchronous: bool,
+    replay: Replay,
 }
 
 #[derive(Debug)]
@@ -126,6 +130,7 @@ impl CudaDevice {
             timeline: None,
             broken: None,
             synchronous: options.synchronous,
+            replay: Replay::new(!options.synchronous),
         })
     }
 
@@ -249,7 +254,7 @@ impl Device for CudaDevice {
         let pinned = if staging > 0 { format!(", {staging} pinned bytes for batches") } else { String::new() };
         Description {
             name: format!("cuda:{}", self.gpu.context.ordinal),
-            details: format!("{}{pinned}", details(&self.gpu)),
+            details: format!("{}{pinned}{}", details(&self.gpu), self.replay.note()),
             context_bytes: self.context_bytes,
         }
     }
@@ -286,7 +291,9 @@ impl Device for CudaDevice {
             };
             memory.arenas.stage(&device.gpu, input_bytes(&program)).map_err(backend)?;
             let (gpu, plans) = (&mut device.gpu, &mut device.bench.plans);
-            device.prepared.push(Prepared::new(&program, schedule, &memory.arenas, gpu, plans)?);
+            let mut prepared = Prepared::new(&program, schedule, &memory.arenas, gpu, plans)?;
+            device.replay.capture(&mut prepared, gpu, &memory.arenas);
+            device.prepared.push(prepared);
             Ok(PreparedId(device.prepared.len() - 1))
         })
     }
@@ -301,6 +308,10 @@ impl Device for CudaDevice {
         if self.timing {
             self.gpu.streams.compute.record(&prepared.start).map_err(backend)?;
         }
+        if let Err(error) = self.replay.launch(prepared, &self.gpu, self.timing) {
+            let place = format!("an iteration of {}", prepared.schedule.name);
+            return Err(self.failed(&place, error));
+        }
         self.running = Some(schedule);
         Ok(())
     }
@@ -312,6 +323,9 @@ impl Device for CudaDevice {
         let prepared = &self.prepared[schedule.0];
         if command >= prepared.tasks.len() {
             return Err(misuse("issue", "expected a command of the schedule"));
+        }
+        if self.replay.running {
+            return Ok(());
         }
         let issued = prepared.issue(command, &self.gpu, &memory.arenas, self.timing);
         let issued = issued.and_then(|()| if self.synchronous { self.gpu.streams.synchronize() } else { Ok(()) });
@@ -369,6 +383,10 @@ impl Device for CudaDevice {
 
     fn set_timing(&mut self, on: bool) {
         self.timing = on;
+    }
+
+    fn set_replay(&mut self, on: bool) {
+        self.replay.on = on && !self.synchronous;
     }
 
     fn timeline(&mut self) -> Option<Timeline> {

@@ -103,6 +103,10 @@ pub trait Device {
     /// Turns per-command timing on or off.
     fn set_timing(&mut self, on: bool);
 
+    /// Whether iterations may be launched as a whole, where the device can; on unless turned off. Turned off before
+    /// [`Device::prepare`], nothing is captured. Per-command timing issues command by command in any case.
+    fn set_replay(&mut self, _on: bool) {}
+
     /// Times of the last iteration's commands, when timing is on.
     fn timeline(&mut self) -> Option<Timeline>;
 }
@@ -151,6 +155,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn set_timing(&mut self, on: bool) {
         (**self).set_timing(on);
+    }
+
+    fn set_replay(&mut self, on: bool) {
+        (**self).set_replay(on);
     }
 
     fn timeline(&mut self) -> Option<Timeline> {

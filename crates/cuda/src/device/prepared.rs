@@ -23,7 +23,7 @@ use super::bench::precision;
 use super::gpu::{Bytes, Gpu, Work};
 use super::site::{Plans, Site};
 use super::{backend, label};
-use crate::context::{Event, Timing};
+use crate::context::{Event, Graph, Timing};
 use crate::kernels::Operand;
 use crate::memory::Rows;
 
@@ -54,6 +54,8 @@ pub(super) struct Prepared {
     /// Start and end of each command that takes time, and the start of the iteration.
     pub times: Vec<Option<[Event; 2]>>,
     pub start: Event,
+    /// All commands as one launch, once captured.
+    pub graph: Option<Graph>,
 }
 
 impl Prepared {
@@ -88,7 +90,7 @@ impl Prepared {
         let times: Result<_, _> = tasks.iter().map(|task| timed(task).then(pair).transpose()).collect();
         let events = Event::many(&context, Timing::Off, schedule.events.len()).map_err(backend)?;
         let start = Event::new(&context, Timing::On).map_err(backend)?;
-        Ok(Prepared { tasks, events, times: times.map_err(backend)?, start, schedule })
+        Ok(Prepared { tasks, events, times: times.map_err(backend)?, start, schedule, graph: None })
     }
 }
 

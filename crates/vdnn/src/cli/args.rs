@@ -176,6 +176,9 @@ pub struct DeviceArgs {
     /// Threads of the CPU device; all cores unless given.
     #[arg(long)]
     pub threads: Option<usize>,
+    /// On a GPU: issue commands one by one instead of launching each iteration as one captured graph.
+    #[arg(long)]
+    pub no_replay: bool,
 }
 
 /// The data.

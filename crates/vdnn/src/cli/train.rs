@@ -94,7 +94,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
     let splits = open_data(&args.data, &args.model, seed)?;
     let build = with_data_shape(&args.model, &splits, seed)?;
     let name = resolve::device(args.device.device, args.model.dtype)?;
-    let device = open_device(name, args.device.threads)?;
+    let device = open_device(name, &args.device)?;
     let (samples, batch_size) = (splits.train.len(), args.model.batch_size);
     if batch_size > samples as u64 {
         bail!("--batch-size: expected at most the {samples} training images there are, found {batch_size}");
@@ -300,15 +300,17 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
     Ok(Report::new(document, text))
 }
 
-/// Opens a device, the CPU with a number of threads.
-pub fn open_device(name: DeviceName, threads: Option<usize>) -> Result<Box<dyn Device>> {
-    match (name, threads) {
+/// Opens a device, as its arguments say.
+pub fn open_device(name: DeviceName, args: &DeviceArgs) -> Result<Box<dyn Device>> {
+    let mut device: Box<dyn Device> = match (name, args.threads) {
         (_, Some(found)) if !(1..=MAX_THREADS).contains(&found) => {
             bail!("--threads: expected 1 to {MAX_THREADS}, found {found}")
         }
-        (DeviceName::Cpu, Some(threads)) => Ok(Box::new(vdnn_runtime::CpuDevice::with_threads(threads)?)),
-        _ => Ok(vdnn::device::open_device(name)?),
-    }
+        (DeviceName::Cpu, Some(threads)) => Box::new(vdnn_runtime::CpuDevice::with_threads(threads)?),
+        _ => vdnn::device::open_device(name)?,
+    };
+    device.set_replay(!args.no_replay);
+    Ok(device)
 }
 
 /// Opens the data set, with the images as large as asked for, or of the network's own size where the data can be made so.
