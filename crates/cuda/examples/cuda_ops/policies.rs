@@ -4,9 +4,11 @@ use crate::feeds::{Run, numbers};
 use crate::nets::network;
 use crate::{Outcome, Report, cuda};
 use serde_json::{Value, json};
+use vdnn_cuda::CudaDevice;
 use vdnn_graph::ValueId;
 use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, LayerError, Linear, MaxPool2d, Net, Relu, Sequential};
 use vdnn_memory::{PlanError, Sync};
+use vdnn_runtime::Device;
 use vdnn_schedule::{Direction, Schedule, Space, split_pieces};
 use vdnn_train::{Encodings, Network, TrainError, Trainer};
 
@@ -38,10 +40,26 @@ struct End {
 }
 
 fn finish(run: &Run<'_>, network: &dyn Network) -> Outcome<(End, Trainer)> {
-    let mut trainer = run.trainer(network, Box::new(cuda()?))?;
+    finish_on(cuda()?, run, network)
+}
+
+fn finish_on(device: CudaDevice, run: &Run<'_>, network: &dyn Network) -> Outcome<(End, Trainer)> {
+    let mut trainer = run.trainer(network, Box::new(device))?;
     let losses = run.steps(&mut trainer, STEPS)?;
     let numbers = numbers(&mut trainer)?;
     Ok((End { losses, numbers }, trainer))
+}
+
+/// Commands issued one by one: the bits of captured graphs.
+fn one_by_one(run: &Run<'_>, network: &dyn Network, want: &End) -> Outcome<(bool, Value)> {
+    let mut device = cuda()?;
+    device.set_replay(false);
+    let (got, trainer) = finish_on(device, run, network)?;
+    let captured = finish(run, network)?.1.description().details;
+    let offload_bytes = trainer.planned().schedule.transfer_bytes(Direction::Offload);
+    let facts = json!({"losses": got.losses, "offload_bytes": offload_bytes, "captured": captured});
+    // A device that could not capture says so.
+    Ok((got == *want && !captured.contains("one by one"), facts))
 }
 
 pub fn run(report: &mut Report) -> Outcome {
@@ -62,6 +80,8 @@ pub fn run(report: &mut Report) -> Outcome {
             }
             let outcome = compare(&run, &network, &want);
             report.outcome(&format!("{policy}, {sync:?}"), outcome);
+            let outcome = one_by_one(&run, &network, &want);
+            report.outcome(&format!("{policy}, {sync:?}, issued one by one"), outcome);
         }
     }
     for encodings in [Encodings::Auto, Encodings::Never] {
