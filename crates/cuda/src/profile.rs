@@ -66,7 +66,7 @@ pub fn profile(
     }
     let mut missing = 0;
     let is_convolution: fn(&Op) -> bool =
-        |op| matches!(op, Op::Conv2d(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_));
+        |op| matches!(op, Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_));
     for (graphs, wanted) in [(graphs, (|_| true) as fn(&Op) -> bool), (pieces, is_convolution)] {
         for graph in graphs {
             missing += device.measure_into(graph, options.deterministic, &mut profile, deadline, wanted)?;

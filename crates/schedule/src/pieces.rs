@@ -42,7 +42,7 @@ pub fn piece_types(
     pieces: u64,
 ) -> Option<(Vec<TensorType>, Vec<TensorType>)> {
     let batched = match op {
-        Op::Conv2d(_) | Op::Conv2dDataGrad(_) => [0..1, 0..1],
+        Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) => [0..1, 0..1],
         Op::Conv2dWeightGrad(_) => [0..2, 0..0],
         _ => return None,
     };

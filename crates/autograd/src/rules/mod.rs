@@ -7,6 +7,7 @@ mod avg_pool2d;
 mod batch_norm;
 mod concat;
 mod conv2d;
+mod conv2d_relu;
 mod dropout;
 mod flatten;
 mod linear;
@@ -100,6 +101,7 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
     }
     match op {
         Op::Conv2d(conv) => conv2d::rule(ctx, conv),
+        Op::Conv2dRelu(conv) => conv2d_relu::rule(ctx, conv),
         Op::BatchNorm(norm) => batch_norm::rule(ctx, norm),
         Op::Relu => relu::rule(ctx),
         Op::MaxPool2d(pool) => max_pool2d::rule(ctx, pool),

@@ -136,6 +136,7 @@ pub fn prepare(
         Op::Accuracy => accuracy::prepare(inputs, outputs, workspace),
         Op::Sgd(op) => sgd::prepare(op, inputs, outputs),
         Op::Adam(op) => adam::prepare(op, inputs, outputs),
+        Op::Conv2dRelu(_) | Op::ReluBiasGrad => Err(KernelError::NotHere { op: op.kind() }),
         Op::Conv2d(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => Err(KernelError::NotHere { op: op.kind() }),
         Op::Linear | Op::LinearDataGrad | Op::LinearWeightGrad => Err(KernelError::NotHere { op: op.kind() }),
     }

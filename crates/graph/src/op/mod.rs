@@ -15,6 +15,7 @@ mod bias;
 mod cast;
 mod concat;
 mod conv2d;
+mod conv2d_relu;
 mod dropout;
 mod flatten;
 mod linear;
@@ -51,6 +52,10 @@ use vdnn_tensor::TensorType;
 pub enum Op {
     /// (X, W, bias?) → Y. Cross-correlation.
     Conv2d(Conv2d),
+    /// (X, W, bias?) → Y = max(X ∗ W + bias, 0).
+    Conv2dRelu(Conv2d),
+    /// (Y, dY) → dZ, dbias: dY where Y > 0, and its sum over everything but dimension 1.
+    ReluBiasGrad,
     /// (dY, W) → dX.
     Conv2dDataGrad(Conv2dDataGrad),
     /// (X, dY) → dW.
@@ -142,6 +147,8 @@ impl Op {
     pub fn kind(&self) -> &'static str {
         match self {
             Op::Conv2d(_) => "conv2d",
+            Op::Conv2dRelu(_) => "conv2d_relu",
+            Op::ReluBiasGrad => "relu_bias_grad",
             Op::Conv2dDataGrad(_) => "conv2d_data_grad",
             Op::Conv2dWeightGrad(_) => "conv2d_weight_grad",
             Op::BiasGrad => "bias_grad",
@@ -189,7 +196,8 @@ impl Op {
     /// The shape rule: types of the outputs from types of the inputs.
     pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Inferred {
         match self {
-            Op::Conv2d(op) => op.infer(inputs),
+            Op::Conv2d(op) | Op::Conv2dRelu(op) => op.infer(inputs),
+            Op::ReluBiasGrad => conv2d_relu::infer_bias_grad(inputs),
             Op::Conv2dDataGrad(op) => op.infer(inputs),
             Op::Conv2dWeightGrad(op) => op.infer(inputs),
             Op::BiasGrad => bias::infer(inputs),
@@ -236,7 +244,7 @@ impl Op {
     /// Multiply-adds of the direct algorithm; 0 for ops bound by memory. One multiply-add is two FLOP.
     pub fn multiply_adds(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> f64 {
         match self {
-            Op::Conv2d(op) => op.multiply_adds(outputs[0], inputs[1]),
+            Op::Conv2d(op) | Op::Conv2dRelu(op) => op.multiply_adds(outputs[0], inputs[1]),
             Op::Conv2dDataGrad(op) => op.conv.multiply_adds(inputs[0], inputs[1]),
             Op::Conv2dWeightGrad(op) => op.conv.multiply_adds(inputs[1], outputs[0]),
             Op::Linear => outputs[0].shape.elements() as f64 * inputs[0].shape.dim(1) as f64,
@@ -252,6 +260,7 @@ impl Op {
             Op::BatchNormStats => &["mean", "variance"],
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &["dx", "dgamma", "dbeta"],
             Op::BatchNormAddReluGrad(_) => &["dx", "dgamma", "dbeta", "dresidual"],
+            Op::ReluBiasGrad => &["dz", "dbias"],
             Op::Split(_) => &[],
             Op::ReluMask | Op::BatchNormAddRelu(_) => &["", "mask"],
             Op::MaxPool2dIndices(_) => &["", "indices"],
@@ -266,6 +275,7 @@ impl Op {
             Op::BatchNormStats => Role::Statistic,
             Op::Conv2dWeightGrad(_) | Op::LinearWeightGrad | Op::BiasGrad => Role::ParameterGradient,
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) if index > 0 => Role::ParameterGradient,
+            Op::ReluBiasGrad if index > 0 => Role::ParameterGradient,
             Op::BatchNormAddReluGrad(_) if matches!(index, 1 | 2) => Role::ParameterGradient,
             _ if phase == Phase::Forward => Role::FeatureMap,
             _ => Role::Gradient,
@@ -296,6 +306,7 @@ impl Op {
             Op::BatchNormAddRelu(_) => &[(0, 0), (5, 0)],
             Op::BatchNormAddReluGrad(_) => &[(1, 3), (1, 0)],
             Op::Flatten | Op::Unflatten(_) | Op::SoftmaxCrossEntropyGrad(_) => &[(0, 0)],
+            Op::ReluBiasGrad => &[(1, 0)],
             Op::ReluGrad | Op::ReluMaskGrad | Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &[(1, 0)],
             Op::Add => &[(0, 0), (1, 0)],
             _ => &[],

@@ -58,7 +58,9 @@ pub fn choices(graph: &Graph, node: &Node) -> Result<Vec<Choice>, DeviceError> {
 pub fn choices_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Result<Vec<Choice>, DeviceError> {
     supported(op, inputs, outputs)?;
     let algorithms = match op {
-        Op::Conv2d(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => conv2d::algorithms(op, inputs, outputs),
+        Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => {
+            conv2d::algorithms(op, inputs, outputs)
+        }
         Op::Linear | Op::LinearDataGrad | Op::LinearWeightGrad => linear::algorithms(),
         Op::LocalResponseNormGrad(_) => local_response_norm::algorithms(outputs),
         _ => vec![Algorithm::plain(LOOP)],

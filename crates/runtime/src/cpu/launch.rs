@@ -63,6 +63,8 @@ pub(super) fn supported(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) 
 fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
     match launch.op {
         Op::Conv2d(op) => conv2d::forward::<T>(op, launch),
+        Op::Conv2dRelu(op) => conv2d::forward_relu::<T>(op, launch),
+        Op::ReluBiasGrad => relu::bias_grad::<T>(launch),
         Op::Conv2dDataGrad(op) => conv2d::data_grad::<T>(op, launch),
         Op::Conv2dWeightGrad(op) => conv2d::weight_grad::<T>(op, launch),
         Op::BiasGrad => bias::grad::<T>(launch),

@@ -2,6 +2,7 @@
 //! on three.
 
 mod cases;
+mod conv2d_relu;
 mod encodings;
 mod golden;
 

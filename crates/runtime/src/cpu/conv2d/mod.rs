@@ -22,7 +22,9 @@ mod winograd;
 use super::choices::Algorithm;
 use super::launch::Launch;
 use super::real::Real;
-use crate::DeviceError;
+use super::relu;
+use super::stretch::map;
+use crate::{DeviceError, ViewMut};
 use columns::Columns;
 use geometry::Geometry;
 use vdnn_graph::Op;
@@ -50,7 +52,7 @@ pub(super) fn algorithms(op: &Op, inputs: &[TensorType], outputs: &[TensorType])
     let g = match op {
         Op::Conv2dDataGrad(op) => Geometry::new(&op.conv, &outputs[0], &inputs[1], &inputs[0]),
         Op::Conv2dWeightGrad(op) => Geometry::new(&op.conv, &inputs[0], &outputs[0], &inputs[1]),
-        Op::Conv2d(op) => Geometry::new(op, &inputs[0], &inputs[1], &outputs[0]),
+        Op::Conv2d(op) | Op::Conv2dRelu(op) => Geometry::new(op, &inputs[0], &inputs[1], &outputs[0]),
         _ => return Vec::new(),
     };
     let size = outputs[0].dtype.size();
@@ -85,7 +87,20 @@ pub(super) fn algorithms(op: &Op, inputs: &[TensorType], outputs: &[TensorType])
 }
 
 /// (X, W, bias?) → Y.
-pub(super) fn forward<T: Real>(op: &Conv2d, mut launch: Launch<'_>) -> Result<(), DeviceError> {
+pub(super) fn forward<T: Real>(op: &Conv2d, launch: Launch<'_>) -> Result<(), DeviceError> {
+    convolved::<T>(op, launch).map(|_| ())
+}
+
+/// (X, W, bias?) → Y = max(X ∗ W + bias, 0).
+pub(super) fn forward_relu<T: Real>(op: &Conv2d, launch: Launch<'_>) -> Result<(), DeviceError> {
+    let samples = launch.samples();
+    let y = convolved::<T>(op, launch)?;
+    map(samples, None, y, relu::rectified);
+    Ok(())
+}
+
+/// The output, once it holds X ∗ W + bias.
+fn convolved<'a, T: Real>(op: &Conv2d, mut launch: Launch<'a>) -> Result<ViewMut<'a, T>, DeviceError> {
     let Plan { g, method, pieces } = plan(Geometry::of_forward(op, &launch), false, &launch)?;
     let (x, w) = (launch.input::<T>(0)?, launch.input::<T>(1)?);
     let bias = (launch.inputs.len() > 2).then(|| launch.input::<T>(2)).transpose()?;
@@ -100,7 +115,7 @@ pub(super) fn forward<T: Real>(op: &Conv2d, mut launch: Launch<'_>) -> Result<()
             Method::Winograd4(winograd) => winograd.convolve(x, w, bias, false, y, scratch),
         }
     }
-    Ok(())
+    Ok(y)
 }
 
 /// (dY, W) → dX.
