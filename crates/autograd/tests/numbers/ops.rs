@@ -61,6 +61,19 @@ fn conv2d_in_groups() {
     conv([2, 4, 6, 7], [4, 1, 3, 2], attributes(4), false);
 }
 
+/// With ReLU in the same op; with and without a bias.
+#[test]
+fn conv2d_relu() {
+    let attributes = op::Conv2d { stride: [2, 1], padding: [1, 0], ..op::Conv2d::default() };
+    for bias in [false, true] {
+        let mut case = Case::new();
+        let mut inputs = vec![case.leaf("x", &[2, 3, 6, 5]), case.leaf("w", &[4, 3, 3, 2])];
+        inputs.extend(bias.then(|| case.leaf("b", &[4])));
+        let y = case.push("y", Op::Conv2dRelu(attributes), &inputs);
+        case.check(y);
+    }
+}
+
 #[test]
 fn linear() {
     for bias in [false, true] {
