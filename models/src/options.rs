@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use vdnn_graph::Precision;
+use vdnn_graph::passes::Passes;
 use vdnn_layers::{LayerError, Mode};
 use vdnn_tensor::DType;
 
@@ -24,10 +25,12 @@ pub struct Options {
     pub mode: Mode,
     /// Seed of initial values and dropout masks.
     pub seed: u64,
-    /// Element type of images, feature maps and parameters.
+    /// Element type of images, feature maps and parameters, as layers push them.
     pub dtype: DType,
     /// Arithmetic of f32 matrix products.
     pub precision: Precision,
+    /// Fusion and half-precision storage, which [`Net::lower`](vdnn_layers::Net::lower) brings about.
+    pub passes: Passes,
 }
 
 impl Default for Options {
@@ -43,6 +46,7 @@ impl Default for Options {
             seed: 0,
             dtype: DType::F32,
             precision: Precision::F32,
+            passes: Passes::NONE,
         }
     }
 }

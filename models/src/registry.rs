@@ -67,6 +67,7 @@ impl ModelSpec {
             seed: options.seed,
             dtype: options.dtype,
             precision: options.precision,
+            passes: options.passes,
         };
         let refuse =
             |source| ModelError::Layer { model: self.name.clone(), channels, image_size, source: Box::new(source) };

@@ -45,4 +45,16 @@ pub enum GraphError {
         /// The missing input.
         value: String,
     },
+    /// A graph that a pass cannot take.
+    #[error("the pass {pass} cannot take {place} of {graph}: {reason}")]
+    Pass {
+        /// Name of the pass.
+        pass: &'static str,
+        /// Name of the graph.
+        graph: String,
+        /// The node, value or setting.
+        place: String,
+        /// What was expected and found.
+        reason: String,
+    },
 }

@@ -212,6 +212,11 @@ impl Graph {
         self.values.iter().position(|value| value.name == name).map(|i| ValueId(i as u32))
     }
 
+    /// True when a value has this name.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     /// A value written by the host before each iteration.
     ///
     /// # Errors
@@ -330,11 +335,11 @@ impl Graph {
         self.values.iter().filter(|value| value.role == role && value.producer.is_none()).map(|v| v.ty.bytes()).sum()
     }
 
-    /// The op's own word, save that a sum of parameter gradients is one.
+    /// The op's own word, save that a sum or a cast of parameter gradients is one.
     fn output_role(&self, op: &Op, inputs: &[ValueId], index: usize, phase: Phase) -> Role {
         let parameter_gradient = |&id: &ValueId| self.value(id).role == Role::ParameterGradient;
         match op {
-            Op::Add if inputs.iter().all(parameter_gradient) => Role::ParameterGradient,
+            Op::Add | Op::Cast(_) if inputs.iter().all(parameter_gradient) => Role::ParameterGradient,
             _ => op.output_role(index, phase),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::{Init, Layer, LayerError, SoftmaxCrossEntropy, accuracy};
 use std::collections::HashMap;
+use vdnn_graph::passes::Passes;
 use vdnn_graph::{Graph, LayerId, Op, Precision, Role, ValueId};
 use vdnn_tensor::{Bytes, DType, HostTensor, TensorType};
 
@@ -29,10 +30,12 @@ pub struct NetOptions {
     pub mode: Mode,
     /// Seed of initial values and dropout masks.
     pub seed: u64,
-    /// Element type of images, feature maps and parameters.
+    /// Element type of images, feature maps and parameters, as layers push them.
     pub dtype: DType,
     /// Arithmetic of f32 matrix products.
     pub precision: Precision,
+    /// What becomes of the finished graph before it is differentiated or run: see [`Net::lower`].
+    pub passes: Passes,
 }
 
 impl Default for NetOptions {
@@ -44,6 +47,7 @@ impl Default for NetOptions {
             seed: 0,
             dtype: DType::F32,
             precision: Precision::F32,
+            passes: Passes::NONE,
         }
     }
 }
@@ -64,6 +68,7 @@ pub struct Net {
     /// Layers being reused: nodes under the first prefix take the parameters under the second.
     shared: Vec<(String, String)>,
     total: Bytes,
+    lowered: bool,
 }
 
 impl Net {
@@ -96,6 +101,7 @@ impl Net {
             parameters: HashMap::new(),
             shared: Vec::new(),
             total: 0,
+            lowered: false,
         };
         net.count("image", image)?;
         net.count("label", label)?;
@@ -105,6 +111,45 @@ impl Net {
     /// The graph so far.
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// The network after the passes that its options ask for; as it is where they ask for none or have run. Parameters,
+    /// states, loss and inputs are found as before; ids that were taken from the network before are of the graph before.
+    ///
+    /// ```
+    /// use vdnn_graph::passes::Passes;
+    /// use vdnn_layers::{Conv2d, Flatten, Layer, Linear, Net, NetOptions, Sequential};
+    /// use vdnn_tensor::DType;
+    /// let passes = Passes { fuse: true, storage: Some(DType::BF16) };
+    /// let mut net = Net::new("tiny", &NetOptions { image: [3, 8, 8], passes, ..NetOptions::default() })?;
+    /// let body = Sequential::new()
+    ///     .then("conv", Conv2d::new(3, 16, 3).padding(1))
+    ///     .then("flatten", Flatten)
+    ///     .then("fc", Linear::new(16 * 8 * 8, 10));
+    /// let image = net.image();
+    /// let logits = body.push(&mut net, "", image)?;
+    /// net.classify(logits, 0.0)?;
+    /// let net = net.lower()?;
+    /// let ty = |name| net.ty(net.graph().find_value(name).unwrap()).to_string();
+    /// assert_eq!(ty("conv.weight"), "f32[16, 3, 3, 3]");
+    /// assert_eq!(ty("conv.weight.bf16"), "bf16[16, 3, 3, 3] nhwc +5c");
+    /// assert_eq!(ty("conv"), "bf16[1, 16, 8, 8] nhwc");
+    /// # Ok::<(), vdnn_layers::LayerError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LayerError::Graph`] for a graph that a pass cannot take: half precision starts from f32, not f64.
+    pub fn lower(mut self) -> Result<Self, LayerError> {
+        if self.lowered || self.options.passes.is_none() {
+            return Ok(self);
+        }
+        let rewritten = self.options.passes.apply(&self.graph)?;
+        let now = |before: ValueId| rewritten.value(before).expect("passes keep inputs, parameters and what is read back");
+        let (image, label, iteration) = (now(self.image), now(self.label), now(self.iteration));
+        let maybe = |before: Option<ValueId>| before.and_then(|before| rewritten.value(before));
+        let (logits, loss, accuracy) = (maybe(self.logits), maybe(self.loss), maybe(self.accuracy));
+        self.parameters.values_mut().for_each(|id| *id = now(*id));
+        Ok(Net { graph: rewritten.graph, image, label, iteration, logits, loss, accuracy, lowered: true, ..self })
     }
 
     /// The finished graph.

@@ -233,17 +233,18 @@ impl Regions<'_> {
     }
 }
 
-/// Where part `index` of `parts` (along the channels) lies in `whole`: one row a sample.
+/// Where part `index` of `parts` (along the channels) lies in `whole`: one row a sample, or a pixel
+/// where channels are innermost.
 fn section(whole: &ByteRegion, ty: &TensorType, parts: &[TensorType], index: usize) -> Option<ByteRegion> {
-    let samples = ty.shape.samples();
-    let row = |ty: &TensorType| ty.bytes() / samples.max(1);
+    let n_rows = ty.rows();
+    let row = |ty: &TensorType| ty.bytes() / n_rows.max(1);
     let stride = match whole.rows {
         1 => row(ty),
-        rows if rows == samples => whole.stride,
+        rows if rows == n_rows => whole.stride,
         _ => return None,
     };
     let start: u64 = parts[..index].iter().map(row).sum();
-    let part = ByteRegion { offset: whole.offset + start, rows: samples, row_bytes: row(&parts[index]), stride };
+    let part = ByteRegion { offset: whole.offset + start, rows: n_rows, row_bytes: row(&parts[index]), stride };
     part.normalised().ok()
 }
 

@@ -121,7 +121,7 @@ pub fn moves_nothing(program: &Program, id: NodeId) -> bool {
     matches!(op, Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_)) && traffic_bytes(program, id) == 0
 }
 
-/// Bytes of the parts that do not lie one after the other in each sample of `whole`.
+/// Bytes of the parts that do not lie one after the other in each row of `whole`.
 fn displaced(program: &Program, whole: ValueId, parts: &[ValueId]) -> Bytes {
     let place = program.aliases.location(whole);
     let mut offset = place.offset;
@@ -132,7 +132,7 @@ fn displaced(program: &Program, whole: ValueId, parts: &[ValueId]) -> Bytes {
         if (found.root, found.offset) != (place.root, offset) {
             bytes = bytes.saturating_add(ty.bytes());
         }
-        offset += ty.bytes() / ty.shape.samples().max(1);
+        offset += ty.bytes() / ty.rows().max(1);
     }
     bytes
 }

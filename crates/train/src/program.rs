@@ -58,11 +58,12 @@ pub fn network(network: &dyn Network, batch_size: u64, mode: Mode) -> Result<Net
     }
 }
 
-/// The whole iteration of a network built for training.
+/// The whole iteration of a network built for training, after its passes.
 ///
 /// # Errors
-/// [`TrainError`] when it cannot be differentiated or ordered.
+/// [`TrainError`] when a pass cannot take it, or when it cannot be differentiated or ordered.
 pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainError> {
+    let net = lowered(net)?;
     let loss = net.loss().ok_or_else(|| TrainError::Model("the network has no loss".into()))?;
     let options = Options {
         update_at: optimization.update_at,
@@ -73,10 +74,14 @@ pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainE
     Ok(Program::linearize(train.graph, InPlace::Allowed)?)
 }
 
-/// The forward pass of a network built for evaluation.
+/// The forward pass of a network built for evaluation, after its passes.
 ///
 /// # Errors
-/// [`TrainError::Graph`].
+/// [`TrainError::Model`] when a pass cannot take it, or [`TrainError::Graph`].
 pub fn evaluation(net: Net) -> Result<Program, TrainError> {
-    Ok(Program::linearize(net.into_graph(), InPlace::Allowed)?)
+    Ok(Program::linearize(lowered(net)?.into_graph(), InPlace::Allowed)?)
+}
+
+fn lowered(net: Net) -> Result<Net, TrainError> {
+    net.lower().map_err(|refusal| TrainError::Model(refusal.into()))
 }

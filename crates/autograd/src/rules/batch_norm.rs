@@ -4,25 +4,31 @@ use super::Context;
 use crate::AutogradError;
 use vdnn_graph::{Op, op};
 
-const X: usize = 0;
-const MEAN: usize = 1;
-const VARIANCE: usize = 2;
-const GAMMA: usize = 3;
-const BETA: usize = 4;
+pub(super) const X: usize = 0;
+pub(super) const MEAN: usize = 1;
+pub(super) const VARIANCE: usize = 2;
+pub(super) const GAMMA: usize = 3;
+pub(super) const BETA: usize = 4;
 
 /// One node makes dX, dgamma and dbeta; its dX includes the way through the statistics.
 pub(super) fn rule(ctx: &mut Context<'_>, norm: op::BatchNorm) -> Result<(), AutogradError> {
-    if !statistics_of_x(ctx) {
-        return Err(ctx.refuse(
-            "its statistics are not those of its input's batch; build the network in training mode to differentiate it",
-        ));
-    }
+    check_statistics(ctx)?;
     let reads = [ctx.x(X), ctx.dy(), ctx.x(MEAN), ctx.x(VARIANCE), ctx.x(GAMMA)];
     let gradients = ctx.push("data_grad", Op::BatchNormGrad(norm), &reads)?;
     for (operand, gradient) in [X, GAMMA, BETA].into_iter().zip(gradients) {
         ctx.give(operand, gradient)?;
     }
     Ok(())
+}
+
+/// Refuses statistics that are not those of X's batch: their gradient is part of the rule.
+pub(super) fn check_statistics(ctx: &Context<'_>) -> Result<(), AutogradError> {
+    if statistics_of_x(ctx) {
+        return Ok(());
+    }
+    Err(ctx.refuse(
+        "its statistics are not those of its input's batch; build the network in training mode to differentiate it",
+    ))
 }
 
 fn statistics_of_x(ctx: &Context<'_>) -> bool {

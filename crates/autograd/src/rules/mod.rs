@@ -5,6 +5,9 @@ mod adaptive_avg_pool2d;
 mod add;
 mod avg_pool2d;
 mod batch_norm;
+mod batch_norm_add_relu;
+mod batch_norm_relu;
+mod cast;
 mod concat;
 mod conv2d;
 mod conv2d_relu;
@@ -103,6 +106,9 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
         Op::Conv2d(conv) => conv2d::rule(ctx, conv),
         Op::Conv2dRelu(conv) => conv2d_relu::rule(ctx, conv),
         Op::BatchNorm(norm) => batch_norm::rule(ctx, norm),
+        Op::BatchNormRelu(norm) => batch_norm_relu::rule(ctx, norm),
+        Op::BatchNormAddRelu(norm) => batch_norm_add_relu::rule(ctx, norm),
+        Op::Cast(_) => cast::rule(ctx),
         Op::Relu => relu::rule(ctx),
         Op::MaxPool2d(pool) => max_pool2d::rule(ctx, pool),
         Op::AvgPool2d(pool) => avg_pool2d::rule(ctx, pool),

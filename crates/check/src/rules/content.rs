@@ -1,6 +1,6 @@
 //! What buffers hold, by value.
 //!
-//! A value's row (the bytes of one sample) is a string of segments of *atoms*: values that some kernel computes or that
+//! A value's row (the bytes of one sample, or of one pixel where channels are innermost) is a string of segments of *atoms*: values that some kernel computes or that
 //! the iteration starts with. Concat, split, flatten and unflatten compute nothing, so their outputs are strings of their
 //! inputs' atoms, and no rule here has to know whether they were copied or merely lie in the right place:
 //!
@@ -33,9 +33,10 @@ pub(crate) struct Atoms {
     strings: Vec<Vec<(Segment, u64)>>,
 }
 
-/// Samples and bytes of one sample: the grid of a buffer that just holds a value of this type.
+/// Samples and bytes of one sample, pixels where channels are innermost: the grid of a buffer that just holds a value of
+/// this type.
 pub(crate) fn rows_of(ty: &TensorType) -> Grid {
-    let rows = ty.shape.samples().max(1);
+    let rows = ty.rows().max(1);
     Grid { rows, stride: ty.bytes() / rows }
 }
 
@@ -62,11 +63,12 @@ impl Atoms {
     }
 }
 
-/// True for ops whose outputs are their inputs' bytes, sample by sample.
+/// True for ops whose outputs are their inputs' bytes, row by row.
 fn moves_only(graph: &Graph, node: &Node) -> bool {
-    let plain = |id: &ValueId| graph.value(*id).ty.layout == Layout::default();
+    let layout = |id: &ValueId| graph.value(*id).ty.layout;
+    let (order, channel_padding) = (layout(&node.inputs[0]).order, 0);
     let op = matches!(node.op, Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_));
-    op && node.inputs.iter().chain(&node.outputs).all(plain)
+    op && node.inputs.iter().chain(&node.outputs).all(|id| layout(id) == Layout { order, channel_padding })
 }
 
 /// Part of a string, neighbours merged where they continue each other.

@@ -190,7 +190,7 @@ impl<'a> Walk<'a> {
                 let (name, value) = (&node.name, describe::value(self.schedule, value));
                 let at = describe::region(self.schedule, region);
                 let message =
-                    format!("{name} needs {value} as {} samples of {} bytes, found {at}", rows.rows, rows.stride);
+                    format!("{name} needs {value} as {} rows of {} bytes, found {at}", rows.rows, rows.stride);
                 self.report(index, message);
                 return None;
             };
@@ -232,7 +232,7 @@ impl<'a> Walk<'a> {
             }
             _ => {
                 let [src, dst] = [src, dst].map(|region| describe::region(self.schedule, region));
-                self.report(index, format!("expected {src} and {dst} to be whole samples of one size"));
+                self.report(index, format!("expected {src} and {dst} to be whole rows of one size"));
             }
         }
     }

@@ -25,6 +25,9 @@ pub struct ModelArgs {
     /// Arithmetic.
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
+    /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
+    #[arg(long, value_enum, default_value_t = Fuse::Auto)]
+    pub fuse: Fuse,
     /// Probability of dropping, for networks that have dropout.
     #[arg(long)]
     pub dropout: Option<f64>,
@@ -45,6 +48,7 @@ impl ModelArgs {
             image_size: None,
             classes: None,
             dtype: Dtype::F32,
+            fuse: Fuse::Auto,
             dropout: None,
             smoothing: 0.0,
             seed: None,
@@ -59,12 +63,23 @@ pub enum Dtype {
     F32,
     /// Single precision storage, products on tensor cores (CUDA).
     Tf32,
-    /// bfloat16 storage.
+    /// bfloat16 feature maps; single precision weights, statistics and sums.
     Bf16,
-    /// Half precision storage.
+    /// Half precision feature maps, likewise; not for training.
     F16,
     /// Double precision (CPU).
     F64,
+}
+
+/// Whether layers are fused before differentiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fuse {
+    /// With half-precision feature maps.
+    Auto,
+    /// Each layer by itself.
+    Never,
+    /// In every arithmetic.
+    Always,
 }
 
 /// The optimizer's memory, as far as planning needs it.

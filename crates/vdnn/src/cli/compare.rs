@@ -13,7 +13,7 @@ mod cell;
 mod svg;
 mod text;
 
-use super::args::{Budget, Dtype, MethodArgs, ModelArgs, OptimizerArgs, budget, factor};
+use super::args::{Budget, Dtype, Fuse, MethodArgs, ModelArgs, OptimizerArgs, budget, factor};
 use super::costs::Costs;
 use super::{Report, resolve};
 use anyhow::{Context, Result, bail};
@@ -52,6 +52,9 @@ pub struct CompareCommand {
     /// Arithmetic.
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
+    /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
+    #[arg(long, value_enum, default_value_t = Fuse::Auto)]
+    fuse: Fuse,
     /// Policies, separated by commas (all of `vdnn policies` unless given).
     #[arg(long, alias = "policy", value_delimiter = ',')]
     policies: Vec<String>,
@@ -251,8 +254,8 @@ fn costs(args: &CompareCommand) -> Result<Vec<Costs>> {
 }
 
 fn program_of(args: &CompareCommand, model: &str, batch_size: u64) -> Result<Program> {
-    let (image_size, classes, dtype) = (args.image_size, args.classes, args.dtype);
-    let model = ModelArgs { batch_size, image_size, classes, dtype, ..ModelArgs::of(model) };
+    let CompareCommand { image_size, classes, dtype, fuse, .. } = *args;
+    let model = ModelArgs { batch_size, image_size, classes, dtype, fuse, ..ModelArgs::of(model) };
     let build = resolve::network(&model, None, None, None, 0)?;
     let net = program::network(&build, batch_size, Mode::Train)?;
     Ok(program::training(net, &resolve::optimization(&args.optimizer)?)?)

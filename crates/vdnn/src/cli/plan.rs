@@ -166,13 +166,18 @@ fn lower_bound(explained: &Explained) -> Value {
     })
 }
 
-/// Bytes of the images and of all feature-map storages: the sum the paper counts, in-place activations counted once.
+/// Bytes of the images and of all feature-map storages: the sum the paper counts, in-place activations counted once, weights
+/// in half precision not at all.
 fn feature_map_bytes(program: &Program) -> u64 {
     let graph = &program.graph;
+    let of_weight = |id: ValueId| {
+        let node = graph.value(id).producer.map(|producer| graph.node(producer));
+        node.is_some_and(|node| node.inputs.iter().all(|&input| graph.value(input).role == Role::Parameter))
+    };
     let is_map = |id: &ValueId| {
         let value = graph.value(*id);
         let is_image = value.role == Role::Input && value.ty.shape.rank() == 4;
-        program.aliases.root(*id) == *id && (value.role == Role::FeatureMap || is_image)
+        program.aliases.root(*id) == *id && ((value.role == Role::FeatureMap && !of_weight(*id)) || is_image)
     };
     graph.value_ids().filter(is_map).map(|id| program.aliases.storage_bytes(id)).sum()
 }

@@ -1,7 +1,7 @@
 //! `vdnn profile`: every distinct kernel of some training iterations, measured on a GPU, into a file that planning reads.
 
 use super::Report;
-use super::args::{Dtype, ModelArgs};
+use super::args::{Dtype, Fuse, ModelArgs};
 use super::resolve;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -27,6 +27,9 @@ pub struct ProfileArgs {
     /// Arithmetic, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "f32")]
     dtypes: Vec<Dtype>,
+    /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
+    #[arg(long, value_enum, default_value_t = Fuse::Auto)]
+    fuse: Fuse,
     /// Also the convolutions of each batch's halves, quarters and so on, separated by commas: with `--pieces 2,4,8` a plan may
     /// run them in so many pieces of the batch.
     #[arg(long, value_delimiter = ',', value_parser = pieces)]
@@ -100,7 +103,7 @@ fn graphs(args: &ProfileArgs, pieces: &[u64]) -> Result<Vec<Graph>> {
                 continue;
             }
             for &dtype in &args.dtypes {
-                let model = ModelArgs { batch_size, dtype, ..ModelArgs::of(model) };
+                let model = ModelArgs { batch_size, dtype, fuse: args.fuse, ..ModelArgs::of(model) };
                 let build = resolve::network(&model, None, None, None, 0)?;
                 let net = program::network(&build, batch_size, Mode::Train)?;
                 let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;

@@ -1,11 +1,12 @@
 //! From arguments as typed to what they mean.
 
-use super::args::{Dtype, MethodArgs, ModelArgs, Opt, OptimizerArgs, PlanArgs, Update};
+use super::args::{Dtype, Fuse, MethodArgs, ModelArgs, Opt, OptimizerArgs, PlanArgs, Update};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use vdnn::device::DeviceName;
 use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::Precision;
+use vdnn_graph::passes::Passes;
 use vdnn_graph::op::{Adam, Sgd};
 use vdnn_layers::{Mode, Net};
 use vdnn_memory::{Budgets, MemoryPolicy, Options, policies};
@@ -27,7 +28,12 @@ pub fn network(
     seed: u64,
 ) -> Result<impl Fn(u64, Mode) -> Result<Net, BuildError> + use<>> {
     let spec = vdnn_models::find(&args.model)?;
-    let (dtype, precision) = dtype(args.dtype)?;
+    let (dtype, precision, storage) = dtype(args.dtype);
+    let fuse = match args.fuse {
+        Fuse::Auto => storage.is_some(),
+        Fuse::Never => false,
+        Fuse::Always => true,
+    };
     let options = ModelOptions {
         batch_size: args.batch_size,
         image_size: args.image_size.or(image_size),
@@ -39,19 +45,31 @@ pub fn network(
         seed,
         dtype,
         precision,
+        passes: Passes { fuse, storage },
     };
     Ok(move |batch_size, mode| spec.build(&ModelOptions { batch_size, mode, ..options.clone() }).map_err(Into::into))
 }
 
-fn dtype(dtype: Dtype) -> Result<(DType, Precision)> {
+/// What layers push, how products of it are multiplied, and what maps are stored as where that is something else.
+fn dtype(dtype: Dtype) -> (DType, Precision, Option<DType>) {
     match dtype {
-        Dtype::F32 => Ok((DType::F32, Precision::F32)),
-        Dtype::Tf32 => Ok((DType::F32, Precision::Tf32)),
-        Dtype::F64 => Ok((DType::F64, Precision::F32)),
-        Dtype::Bf16 | Dtype::F16 => {
-            bail!("--dtype {dtype:?}: no kernels in half precision yet; use f32, or tf32 on a GPU")
-        }
+        Dtype::F32 => (DType::F32, Precision::F32, None),
+        Dtype::Tf32 => (DType::F32, Precision::Tf32, None),
+        Dtype::F64 => (DType::F64, Precision::F32, None),
+        Dtype::Bf16 => (DType::F32, Precision::F32, Some(DType::BF16)),
+        Dtype::F16 => (DType::F32, Precision::F32, Some(DType::F16)),
     }
+}
+
+/// Refuses arithmetic that a network is not trained in.
+pub fn trainable(dtype: Dtype) -> Result<()> {
+    if dtype == Dtype::F16 {
+        bail!(
+            "--dtype f16: gradients below 6e-8 vanish in f16, and loss scaling, which keeps them, is not there yet; train \
+             with bf16, which has the range of f32"
+        );
+    }
+    Ok(())
 }
 
 /// The device asked for, or the best one present; refuses arithmetic it does not have.

@@ -89,6 +89,7 @@ enum Last {
 
 /// Trains and reports.
 pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
+    resolve::trainable(args.model.dtype)?;
     let resumed = args.resume.as_deref().map(|path| load_resume(path, args)).transpose()?;
     let seed = resumed.as_ref().map_or(args.model.seed.unwrap_or(0), |(_, state, _)| state.seed);
     let splits = open_data(&args.data, &args.model, seed)?;

@@ -1,0 +1,124 @@
+//! Batch norm with the ReLU after it, and with the sum of a residual between the two, in one op.
+//!
+//! ```text
+//!   x ─ batch_norm ─ relu ─► y               x ─ batch_norm_relu ─► y
+//!   x ─ batch_norm ─ add ─ relu ─► y         x ─ batch_norm_add_relu ─► y
+//!              r ─────┘                      r ───────────┘
+//! ```
+//!
+//! Memory-bound ops are paid by the pass over memory, so three become one: forward writes Y once, backward reads X and dY
+//! once for the reduction and once for dX. Only where nobody else reads what disappears. Where both sides of the sum are
+//! batch norms (the first block of a ResNet's stage) the first operand's is taken, which is the main path.
+//!
+//! The fused op has the ReLU's name and layer, as its result always had; the batch norm keeps its layer, with the nodes of its
+//! statistics, and its parameters their names. Backward then is part of the ReLU's layer. Bits are those of the single ops.
+
+use super::Rewritten;
+use super::rebuild::Rebuild;
+use crate::op::BatchNorm;
+use crate::{Graph, GraphError, Node, NodeId, Op, Role, ValueId};
+
+const PASS: &str = "fuse";
+/// Operands of a batch norm: X, mean, variance, gamma, beta.
+const STATISTICS: std::ops::Range<usize> = 1..3;
+
+/// Fuses batch norms with the ReLUs and residual sums after them.
+///
+/// # Errors
+/// [`GraphError::Pass`] for a graph that has been differentiated.
+pub fn fuse(graph: &Graph) -> Result<Rewritten, GraphError> {
+    let mut rebuild = Rebuild::new(PASS, graph)?;
+    let readers = Readers::of(graph);
+    let fusions: Vec<Option<Fusion>> = graph.nodes().iter().map(|node| readers.fusion(node)).collect();
+    let mut absorbed = vec![false; graph.nodes().len()];
+    for fusion in fusions.iter().flatten() {
+        absorbed[fusion.norm.index()] = true;
+        fusion.sum.iter().for_each(|&(add, _)| absorbed[add.index()] = true);
+    }
+    for ((node, fusion), absorbed) in graph.nodes().iter().zip(fusions).zip(absorbed) {
+        match fusion {
+            _ if absorbed => {}
+            Some(fusion) => fusion.push(&mut rebuild, node)?,
+            None => rebuild.push(node, node.op.clone(), &rebuild.inputs(node))?,
+        }
+    }
+    Ok(rebuild.finish())
+}
+
+/// What a ReLU takes in.
+struct Fusion {
+    norm: NodeId,
+    attributes: BatchNorm,
+    /// The addition and its other operand.
+    sum: Option<(NodeId, ValueId)>,
+}
+
+impl Fusion {
+    fn push(&self, rebuild: &mut Rebuild<'_>, relu: &Node) -> Result<(), GraphError> {
+        let mut inputs = rebuild.inputs(rebuild.old.node(self.norm));
+        let op = match self.sum {
+            Some((_, residual)) => {
+                inputs.push(rebuild.value(residual));
+                Op::BatchNormAddRelu(self.attributes)
+            }
+            None => Op::BatchNormRelu(self.attributes),
+        };
+        rebuild.push(relu, op, &inputs)
+    }
+}
+
+/// How often each value is read.
+struct Readers<'a> {
+    graph: &'a Graph,
+    count: Vec<u32>,
+}
+
+impl<'a> Readers<'a> {
+    fn of(graph: &'a Graph) -> Self {
+        let mut count = vec![0; graph.values().len()];
+        for input in graph.nodes().iter().flat_map(|node| &node.inputs) {
+            count[input.index()] += 1;
+        }
+        Readers { graph, count }
+    }
+
+    fn fusion(&self, relu: &Node) -> Option<Fusion> {
+        if relu.op != Op::Relu {
+            return None;
+        }
+        let x = relu.inputs[0];
+        if let Some((norm, attributes)) = self.norm(x) {
+            return Some(Fusion { norm, attributes, sum: None });
+        }
+        let (add, node) = self.only_for_us(x)?;
+        let sides = [(0, 1), (1, 0)].into_iter().filter(|_| node.op == Op::Add);
+        let mut fusions = sides.filter_map(|(own, other)| {
+            let (norm, attributes) = self.norm(node.inputs[own])?;
+            Some(Fusion { norm, attributes, sum: Some((add, node.inputs[other])) })
+        });
+        fusions.next()
+    }
+
+    /// The batch norm that makes a value for one reader only, when it may run as late as that.
+    fn norm(&self, value: ValueId) -> Option<(NodeId, BatchNorm)> {
+        let (id, node) = self.only_for_us(value)?;
+        match node.op {
+            Op::BatchNorm(attributes) if node.inputs[STATISTICS].iter().all(|&id| self.lasts(id)) => {
+                Some((id, attributes))
+            }
+            _ => None,
+        }
+    }
+
+    fn only_for_us(&self, value: ValueId) -> Option<(NodeId, &'a Node)> {
+        let alone = self.count[value.index()] == 1 && self.graph.value(value).role != Role::Metric;
+        let producer = self.graph.value(value).producer.filter(|_| alone)?;
+        Some((producer, self.graph.node(producer)))
+    }
+
+    /// True unless a running statistic is moved on in this graph: then its reader has to stay before that.
+    fn lasts(&self, value: ValueId) -> bool {
+        let found = self.graph.value(value);
+        found.role != Role::State || (found.producer.is_none() && self.graph.latest(value) == value)
+    }
+}

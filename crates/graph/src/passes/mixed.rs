@@ -1,0 +1,168 @@
+//! Mixed precision: feature maps in half precision and channels-last order, what is trained and summed in f32.
+//!
+//! ```text
+//!   image f32 NCHW ──cast──► half NHWC, 3 channels of 8 ─┐
+//!   W f32 OIHW ──────cast──► half, in X's order ─────────┴─ conv2d ─► half NHWC ─ … ─ flatten ─ linear ─cast─► f32 ─ loss
+//!   gamma, beta, bias, batch and running statistics: f32                 ▲ in NCHW order
+//! ```
+//!
+//! | op | reads | makes |
+//! | --- | --- | --- |
+//! | convolution | X and W half, channels last; fewer than 8 channels of one group padded to 8 | half, channels last |
+//! | linear | X and W half | half |
+//! | flatten | X half, in the logical order | half |
+//! | batch norm, ReLU, pools, add, concat, dropout | half, images channels last | the same |
+//! | local response norm, loss, accuracy | f32 in the logical order | f32 |
+//!
+//! Casts are nodes, one for each value and type, in the layer of the first reader. The half-precision weights are such
+//! casts: made anew in every iteration from what is trained, never saved, and a plan may drop them and cast again. A weight's
+//! gradient is cast back by backward, so optimizers see f32 alone.
+
+use super::Rewritten;
+use super::rebuild::Rebuild;
+use crate::op::{Cast, Conv2d};
+use crate::{Graph, GraphError, LayerId, Node, Op, Phase, ValueId};
+use std::collections::BTreeMap;
+use vdnn_tensor::{DType, Layout, MemoryOrder, TensorType};
+
+const PASS: &str = "mixed";
+
+/// Channels that a convolution's X and W are padded to where they have fewer: eight halves are the 16 bytes that a matrix
+/// unit takes at once.
+pub const CHANNEL_MULTIPLE: u64 = 8;
+
+/// Stores feature maps, and weights as convolutions and linear layers read them, in a half-precision type.
+///
+/// # Errors
+/// [`GraphError::Pass`] when `dtype` is no half-precision type, when the graph is not one of forward nodes in f32, or for
+/// an op that has no place in a forward graph.
+pub fn mixed(graph: &Graph, dtype: DType) -> Result<Rewritten, GraphError> {
+    let refuse = |place: &str, reason: String| {
+        Err(GraphError::Pass { pass: PASS, graph: graph.name.clone(), place: place.to_string(), reason })
+    };
+    if !dtype.is_half() {
+        return refuse("its storage type", format!("expected bf16 or f16, found {dtype}"));
+    }
+    let other = |ty: &TensorType| ty.dtype.is_float() && (ty.dtype != DType::F32 || ty.layout != Layout::default());
+    if let Some(value) = graph.values().iter().find(|value| other(&value.ty)) {
+        return refuse(&value.name, format!("expected an f32 network in NCHW order, found {}", value.ty));
+    }
+    let mut lowering = Lowering { rebuild: Rebuild::new(PASS, graph)?, dtype, casts: BTreeMap::new() };
+    for node in graph.nodes() {
+        let Some(inputs) = lowering.operands(node)? else {
+            return refuse(&node.name, format!("{} has no rule for half precision", node.op.kind()));
+        };
+        lowering.rebuild.push(node, node.op.clone(), &inputs)?;
+    }
+    Ok(lowering.rebuild.finish())
+}
+
+struct Lowering<'a> {
+    rebuild: Rebuild<'a>,
+    dtype: DType,
+    /// Casts so far, by what is cast to what.
+    casts: BTreeMap<(ValueId, TensorType), ValueId>,
+}
+
+/// How an op wants an operand.
+#[derive(Clone, Copy)]
+enum Want {
+    /// Half precision, images channels last.
+    Half,
+    /// Half precision in the logical order.
+    HalfLogical,
+    /// f32 in the logical order.
+    Wide,
+}
+
+impl Lowering<'_> {
+    /// A node's operands as it wants them; `None` for an op without a rule.
+    fn operands(&mut self, node: &Node) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let mut inputs = self.rebuild.inputs(node);
+        let (want, which): (Want, &[usize]) = match &node.op {
+            Op::Conv2d(conv) => {
+                self.convolution(node.layer, conv, &mut inputs)?;
+                return Ok(Some(inputs));
+            }
+            Op::Add | Op::Concat(_) => {
+                self.cast_all(node.layer, Want::Half, &mut inputs)?;
+                return Ok(Some(inputs));
+            }
+            Op::BatchNormStats | Op::BatchNorm(_) | Op::BatchNormRelu(_) | Op::Relu | Op::ReluMask => (Want::Half, &[0]),
+            Op::MaxPool2d(_) | Op::MaxPool2dIndices(_) | Op::AvgPool2d(_) => (Want::Half, &[0]),
+            Op::AdaptiveAvgPool2d(_) | Op::Split(_) | Op::Dropout(_) => (Want::Half, &[0]),
+            Op::BatchNormAddRelu(_) => (Want::Half, &[0, 5]),
+            Op::Linear => (Want::HalfLogical, &[0, 1]),
+            Op::Flatten | Op::Unflatten(_) => (Want::HalfLogical, &[0]),
+            Op::LocalResponseNorm(_) | Op::SoftmaxCrossEntropy(_) | Op::Accuracy => (Want::Wide, &[0]),
+            Op::BatchNormUpdate(_) | Op::Cast(_) => (Want::Wide, &[]),
+            _ => return Ok(None),
+        };
+        for &index in which {
+            let to = self.wanted(want, inputs[index]);
+            inputs[index] = self.cast(node.layer, inputs[index], to)?;
+        }
+        Ok(Some(inputs))
+    }
+
+    /// X and W of one type and layout; a bias stays.
+    fn convolution(&mut self, layer: LayerId, conv: &Conv2d, inputs: &mut [ValueId]) -> Result<(), GraphError> {
+        let channels = self.rebuild.new.value(inputs[0]).ty.shape.dim(1);
+        let missing = if conv.groups == 1 { CHANNEL_MULTIPLE.saturating_sub(channels) } else { 0 };
+        let layout = Layout { order: MemoryOrder::Nhwc, channel_padding: missing as u32 };
+        for input in inputs.iter_mut().take(2) {
+            let to = TensorType { layout, ..self.wanted(Want::Half, *input) };
+            *input = self.cast(layer, *input, to)?;
+        }
+        Ok(())
+    }
+
+    fn cast_all(&mut self, layer: LayerId, want: Want, inputs: &mut [ValueId]) -> Result<(), GraphError> {
+        for input in inputs {
+            let to = self.wanted(want, *input);
+            *input = self.cast(layer, *input, to)?;
+        }
+        Ok(())
+    }
+
+    fn wanted(&self, want: Want, value: ValueId) -> TensorType {
+        let found = &self.rebuild.new.value(value).ty;
+        let image = found.shape.rank() == 4;
+        let (dtype, order) = match want {
+            Want::Half if image => (self.dtype, MemoryOrder::Nhwc),
+            Want::Half | Want::HalfLogical => (self.dtype, MemoryOrder::Nchw),
+            Want::Wide => (DType::F32, MemoryOrder::Nchw),
+        };
+        TensorType { shape: found.shape.clone(), dtype, layout: Layout { order, channel_padding: 0 } }
+    }
+
+    /// The value in another type: itself, a cast that is there, or a new one.
+    fn cast(&mut self, layer: LayerId, value: ValueId, to: TensorType) -> Result<ValueId, GraphError> {
+        if self.rebuild.new.value(value).ty == to {
+            return Ok(value);
+        }
+        let key = (value, to);
+        if let Some(&found) = self.casts.get(&key) {
+            return Ok(found);
+        }
+        let name = self.cast_name(value, &key.1);
+        let op = Op::Cast(Cast { dtype: key.1.dtype, layout: key.1.layout });
+        let made = self.rebuild.new.push_at(&name, op, &[value], Phase::Forward, layer)?[0];
+        self.casts.insert(key, made);
+        Ok(made)
+    }
+
+    /// `conv1.weight.bf16`, `avgpool.nchw`; numbered from the second of a name.
+    fn cast_name(&self, value: ValueId, to: &TensorType) -> String {
+        let from = self.rebuild.new.value(value);
+        let word = match to.layout.order {
+            _ if from.ty.dtype != to.dtype => to.dtype.name(),
+            MemoryOrder::Nhwc => "nhwc",
+            MemoryOrder::Nchw => "nchw",
+        };
+        let name = format!("{}.{word}", from.name);
+        let taken = |name: &String| self.rebuild.new.has_name(name) || self.rebuild.old.has_name(name);
+        let mut numbered = (2..).map(|nth: u32| format!("{name}.{nth}"));
+        if taken(&name) { numbered.find(|name| !taken(name)).unwrap_or(name) } else { name }
+    }
+}

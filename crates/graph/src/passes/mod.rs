@@ -1,0 +1,75 @@
+//! Passes: from a forward graph to another that computes the same, faster or in fewer bytes, before it is differentiated.
+//!
+//! ```text
+//!   fuse     batch_norm ─► relu                     batch_norm_relu
+//!            batch_norm ─► add(·, R) ─► relu        batch_norm_add_relu          the same bits
+//!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
+//! ```
+//!
+//! A pass takes the finished graph of a network and builds a new one beside it. Layers, inputs, parameters and states keep
+//! their names and order, and so does every value that is in both graphs. Backward is not a pass's concern: what is
+//! differentiated is what came out of the last one.
+
+mod fuse;
+mod mixed;
+mod rebuild;
+
+pub use fuse::fuse;
+pub use mixed::{CHANNEL_MULTIPLE, mixed};
+
+use crate::{Graph, GraphError, ValueId};
+use vdnn_tensor::DType;
+
+/// Which passes a network goes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    /// Whether batch norm takes the ReLU, and the residual before it, into one op.
+    pub fuse: bool,
+    /// The half-precision type that feature maps and the convolutions' weights are stored in, if any. Trained weights,
+    /// statistics, biases and sums stay in f32.
+    pub storage: Option<DType>,
+}
+
+/// A graph that a pass made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rewritten {
+    /// The new graph.
+    pub graph: Graph,
+    /// By the index of a value before: the value that takes its place; `None` for one that is no longer made.
+    pub values: Vec<Option<ValueId>>,
+}
+
+impl Rewritten {
+    /// What takes the place of a value of the graph before.
+    pub fn value(&self, before: ValueId) -> Option<ValueId> {
+        self.values.get(before.index()).copied().flatten()
+    }
+
+    /// The same as one step from the graph that `first` was made of.
+    fn after(self, first: &Rewritten) -> Rewritten {
+        let values = first.values.iter().map(|&value| self.value(value?)).collect();
+        Rewritten { graph: self.graph, values }
+    }
+}
+
+impl Passes {
+    /// No pass: the graph stays as it was built.
+    pub const NONE: Passes = Passes { fuse: false, storage: None };
+
+    /// True when the graph stays as it was built.
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    /// Runs the passes, fusion first.
+    ///
+    /// # Errors
+    /// [`GraphError::Pass`] when the graph is not one of forward nodes in f32, or holds an op that a pass cannot take.
+    pub fn apply(&self, graph: &Graph) -> Result<Rewritten, GraphError> {
+        let mut done = if self.fuse { fuse(graph)? } else { rebuild::same(graph) };
+        if let Some(dtype) = self.storage {
+            done = mixed(&done.graph, dtype)?.after(&done);
+        }
+        Ok(done)
+    }
+}
