@@ -1,9 +1,10 @@
-//! Batch norm with the ReLU after it, and with the sum of a residual between the two, in one op.
+//! Batch norm with the ReLU after it, and with the sum of a residual between the two, in one op; convolution with ReLU too.
 //!
 //! ```text
 //!   x ─ batch_norm ─ relu ─► y               x ─ batch_norm_relu ─► y
 //!   x ─ batch_norm ─ add ─ relu ─► y         x ─ batch_norm_add_relu ─► y
 //!              r ─────┘                      r ───────────┘
+//!   x ─ conv2d ─ relu ─► y                   x ─ conv2d_relu ─► y
 //! ```
 //!
 //! Memory-bound ops are paid by the pass over memory, so three become one: forward writes Y once, backward reads X and dY
@@ -11,18 +12,18 @@
 //! batch norms (the first block of a ResNet's stage) the first operand's is taken, which is the main path.
 //!
 //! The fused op has the ReLU's name and layer, as its result always had; the batch norm keeps its layer, with the nodes of its
-//! statistics, and its parameters their names. Backward then is part of the ReLU's layer. Bits are those of the single ops.
+//! statistics, and all parameters keep their names. Backward then is part of the ReLU's layer. Bits are those of the single ops.
 
 use super::Rewritten;
 use super::rebuild::Rebuild;
-use crate::op::BatchNorm;
+use crate::op::{BatchNorm, Conv2d};
 use crate::{Graph, GraphError, Node, NodeId, Op, Role, ValueId};
 
 const PASS: &str = "fuse";
 /// Operands of a batch norm: X, mean, variance, gamma, beta.
 const STATISTICS: std::ops::Range<usize> = 1..3;
 
-/// Fuses batch norms with the ReLUs and residual sums after them.
+/// Fuses batch norms with the ReLUs and residual sums after them, and convolutions with the ReLUs after them.
 ///
 /// # Errors
 /// [`GraphError::Pass`] for a graph that has been differentiated.
@@ -32,7 +33,7 @@ pub fn fuse(graph: &Graph) -> Result<Rewritten, GraphError> {
     let fusions: Vec<Option<Fusion>> = graph.nodes().iter().map(|node| readers.fusion(node)).collect();
     let mut absorbed = vec![false; graph.nodes().len()];
     for fusion in fusions.iter().flatten() {
-        absorbed[fusion.norm.index()] = true;
+        absorbed[fusion.first.index()] = true;
         fusion.sum.iter().for_each(|&(add, _)| absorbed[add.index()] = true);
     }
     for ((node, fusion), absorbed) in graph.nodes().iter().zip(fusions).zip(absorbed) {
@@ -47,21 +48,28 @@ pub fn fuse(graph: &Graph) -> Result<Rewritten, GraphError> {
 
 /// What a ReLU takes in.
 struct Fusion {
-    norm: NodeId,
-    attributes: BatchNorm,
+    /// The node whose operands it reads.
+    first: NodeId,
+    attributes: First,
     /// The addition and its other operand.
     sum: Option<(NodeId, ValueId)>,
 }
 
+/// What a ReLU is fused with.
+#[derive(Clone, Copy)]
+enum First {
+    Norm(BatchNorm),
+    Convolution(Conv2d),
+}
+
 impl Fusion {
     fn push(&self, rebuild: &mut Rebuild<'_>, relu: &Node) -> Result<(), GraphError> {
-        let mut inputs = rebuild.inputs(rebuild.old.node(self.norm));
-        let op = match self.sum {
-            Some((_, residual)) => {
-                inputs.push(rebuild.value(residual));
-                Op::BatchNormAddRelu(self.attributes)
-            }
-            None => Op::BatchNormRelu(self.attributes),
+        let mut inputs = rebuild.inputs(rebuild.old.node(self.first));
+        inputs.extend(self.sum.map(|(_, residual)| rebuild.value(residual)));
+        let op = match self.attributes {
+            First::Norm(norm) if self.sum.is_some() => Op::BatchNormAddRelu(norm),
+            First::Norm(norm) => Op::BatchNormRelu(norm),
+            First::Convolution(conv) => Op::Conv2dRelu(conv),
         };
         rebuild.push(relu, op, &inputs)
     }
@@ -87,14 +95,17 @@ impl<'a> Readers<'a> {
             return None;
         }
         let x = relu.inputs[0];
-        if let Some((norm, attributes)) = self.norm(x) {
-            return Some(Fusion { norm, attributes, sum: None });
+        if let Some((first, norm)) = self.norm(x) {
+            return Some(Fusion { first, attributes: First::Norm(norm), sum: None });
         }
         let (add, node) = self.only_for_us(x)?;
+        if let Op::Conv2d(conv) = node.op {
+            return Some(Fusion { first: add, attributes: First::Convolution(conv), sum: None });
+        }
         let sides = [(0, 1), (1, 0)].into_iter().filter(|_| node.op == Op::Add);
         let mut fusions = sides.filter_map(|(own, other)| {
-            let (norm, attributes) = self.norm(node.inputs[own])?;
-            Some(Fusion { norm, attributes, sum: Some((add, node.inputs[other])) })
+            let (first, norm) = self.norm(node.inputs[own])?;
+            Some(Fusion { first, attributes: First::Norm(norm), sum: Some((add, node.inputs[other])) })
         });
         fusions.next()
     }

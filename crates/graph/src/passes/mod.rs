@@ -3,6 +3,7 @@
 //! ```text
 //!   fuse     batch_norm ─► relu                     batch_norm_relu
 //!            batch_norm ─► add(·, R) ─► relu        batch_norm_add_relu          the same bits
+//!            conv2d ─► relu                         conv2d_relu
 //!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
 //! ```
 //!
@@ -23,7 +24,7 @@ use vdnn_tensor::DType;
 /// Which passes a network goes through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
-    /// Whether batch norm takes the ReLU, and the residual before it, into one op.
+    /// Whether batch norm takes the ReLU, and the residual before it, into one op; convolutions take the ReLU likewise.
     pub fuse: bool,
     /// The half-precision type that feature maps and the convolutions' weights are stored in, if any. Trained weights,
     /// statistics, biases and sums stay in f32.
