@@ -141,6 +141,26 @@ fn slices_groups_dilation_and_other_types_have_plans() {
     }
 }
 
+/// VGG-16's layers with bias and ReLU taken in, in half precision: one kernel that is not compiled when the plan is made.
+#[test]
+fn convolutions_take_bias_and_relu_in_half_precision() {
+    let Some(device) = h200() else { return };
+    for (dtype, x, k) in
+        [(DType::BF16, [32, 64, 56, 56], 64), (DType::F16, [32, 64, 56, 56], 128), (DType::BF16, [16, 8, 64, 64], 64)]
+    {
+        let dense = ConvolutionProblem::dense(Direction::Forward, x, k, 3, 1, 1);
+        let problem = ConvolutionProblem { dtype, order: Order::Nhwc, bias_relu: true, ..dense };
+        let plans =
+            enumerate(Target::Described(&device), &problem, &Wanted::default()).unwrap_or_else(|e| panic!("{e}"));
+        assert!(plans.iter().any(|plan| plan.notes.tensor_core && !plan.notes.nondeterministic), "{problem}");
+        let name = &plans[0].name;
+        let again =
+            Plan::from_name(Target::Described(&device), &problem, name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(again.workspace_bytes, plans[0].workspace_bytes);
+        eprintln!("{problem}: {} plans", plans.len());
+    }
+}
+
 /// What networks of the zoo and the trial on a GPU ask for, in strict f32 and always the same bits.
 #[test]
 fn unusual_convolutions_have_deterministic_plans() {

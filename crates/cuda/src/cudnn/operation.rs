@@ -1,8 +1,8 @@
-//! A convolution problem as cuDNN's operation graph of one node.
+//! A convolution problem as cuDNN's operation graph: one node, or three with bias and ReLU.
 
 use vdnn_cudnn_sys::sys::{
     cudnnBackendAttributeName_t as A, cudnnBackendAttributeType_t as T, cudnnBackendDescriptorType_t as D,
-    cudnnConvolutionMode_t, cudnnDataType_t,
+    cudnnConvolutionMode_t, cudnnDataType_t, cudnnPointwiseMode_t as Mode,
 };
 use vdnn_tensor::DType;
 
@@ -14,6 +14,10 @@ use crate::CudaError;
 pub(super) const X: i64 = 1;
 pub(super) const W: i64 = 2;
 pub(super) const Y: i64 = 3;
+pub(super) const BIAS: i64 = 4;
+/// What lies between the nodes and is never written.
+const SUM: i64 = 100;
+const BIASED: i64 = 101;
 
 /// The graph, with the descriptors that it refers to.
 #[derive(Debug)]
@@ -26,15 +30,21 @@ impl OperationGraph {
     /// Builds the graph for a device.
     pub(super) fn new(target: Target<'_>, problem: &ConvolutionProblem) -> Result<Self, CudaError> {
         problem.validate()?;
-        let x = tensor(target, problem, X, problem.x())?;
-        let w = tensor(target, problem, W, problem.filter())?;
-        let y = tensor(target, problem, Y, problem.y()?)?;
+        let x = tensor(target, problem, X, problem.x())?.finalize()?;
+        let w = tensor(target, problem, W, problem.filter())?.finalize()?;
+        let y = tensor(target, problem, Y, problem.y()?)?.finalize()?;
         let convolution = convolution(target, problem)?;
-        let operation = operation(target, problem.direction, &convolution, [&x, &w, &y])?;
+        let (mut parts, operations) = if problem.bias_relu {
+            bias_relu(target, problem, &convolution, [&x, &w, &y])?
+        } else {
+            (Vec::new(), vec![operation(target, problem.direction, &convolution, [&x, &w, &y])?])
+        };
         let graph = Descriptor::new(target.cudnn(), D::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
-            .descriptors(A::CUDNN_ATTR_OPERATIONGRAPH_OPS, &[&operation])?;
+            .descriptors(A::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations.iter().collect::<Vec<_>>())?;
         let graph = target.name_to(graph, Some(A::CUDNN_ATTR_OPERATIONGRAPH_HANDLE), None)?.finalize()?;
-        Ok(Self { graph, _parts: vec![x, w, y, convolution, operation] })
+        parts.extend([x, w, y, convolution]);
+        parts.extend(operations);
+        Ok(Self { graph, _parts: parts })
     }
 
     /// How many engines cuDNN has for such a graph, usable or not.
@@ -63,8 +73,42 @@ fn tensor(
         .set(A::CUDNN_ATTR_TENSOR_DATA_TYPE, T::CUDNN_TYPE_DATA_TYPE, &[data_type(problem.dtype)])?
         .int64(A::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[problem.alignment as i64])?
         .int64(A::CUDNN_ATTR_TENSOR_DIMENSIONS, &extents.map(|e| e as i64))?
-        .int64(A::CUDNN_ATTR_TENSOR_STRIDES, &strides.map(|s| s as i64))?
-        .finalize()
+        .int64(A::CUDNN_ATTR_TENSOR_STRIDES, &strides.map(|s| s as i64))
+}
+
+/// Convolution, bias, ReLU: the tensors between and the operations.
+fn bias_relu(
+    target: Target<'_>,
+    problem: &ConvolutionProblem,
+    conv: &Descriptor,
+    [x, w, y]: [&Descriptor; 3],
+) -> Result<(Vec<Descriptor>, Vec<Descriptor>), CudaError> {
+    let between = |id| -> Result<Descriptor, CudaError> {
+        let f32 = ConvolutionProblem { dtype: DType::F32, ..*problem };
+        let virtual_at = A::CUDNN_ATTR_TENSOR_IS_VIRTUAL;
+        tensor(target, &f32, id, problem.y()?)?.set(virtual_at, T::CUDNN_TYPE_BOOLEAN, &[true])?.finalize()
+    };
+    let (sum, biased) = (between(SUM)?, between(BIASED)?);
+    let bias = tensor(target, problem, BIAS, problem.bias())?.finalize()?;
+    let mode = |mode: Mode| {
+        Descriptor::new(target.cudnn(), D::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
+            .set(A::CUDNN_ATTR_POINTWISE_MODE, T::CUDNN_TYPE_POINTWISE_MODE, &[mode])?
+            .set(A::CUDNN_ATTR_POINTWISE_MATH_PREC, T::CUDNN_TYPE_DATA_TYPE, &[cudnnDataType_t::CUDNN_DATA_FLOAT])?
+            .finalize()
+    };
+    let (add, relu) = (mode(Mode::CUDNN_POINTWISE_ADD)?, mode(Mode::CUDNN_POINTWISE_RELU_FWD)?);
+    let pointwise = |mode: &Descriptor, x: &Descriptor, y: &Descriptor| {
+        Descriptor::new(target.cudnn(), D::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?
+            .descriptors(A::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[mode])?
+            .descriptors(A::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[x])?
+            .descriptors(A::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])
+    };
+    let operations = vec![
+        operation(target, problem.direction, conv, [x, w, &sum])?,
+        pointwise(&add, &sum, &biased)?.descriptors(A::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[&bias])?.finalize()?,
+        pointwise(&relu, &biased, y)?.finalize()?,
+    ];
+    Ok((vec![sum, biased, bias, add, relu], operations))
 }
 
 fn convolution(target: Target<'_>, problem: &ConvolutionProblem) -> Result<Descriptor, CudaError> {

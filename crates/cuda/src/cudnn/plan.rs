@@ -12,7 +12,7 @@ use vdnn_cudnn_sys::sys::{
 };
 
 use super::descriptor::{Descriptor, Handle, Target};
-use super::operation::{OperationGraph, W, X, Y};
+use super::operation::{BIAS, OperationGraph, W, X, Y};
 use super::problem::{ConvolutionProblem, Precision};
 use crate::CudaError;
 
@@ -112,6 +112,8 @@ pub struct Addresses {
     pub w: u64,
     /// Y, or dY of the gradients.
     pub y: u64,
+    /// The bias, where the problem has one.
+    pub bias: u64,
     /// First byte of the workspace; anything when there is none.
     pub workspace: u64,
     /// Bytes of the workspace.
@@ -175,7 +177,9 @@ impl Plan {
             return Err(CudaError::Workspace { what: format!("{} of {}", self.name, self.problem), needed, given });
         }
         let alignment = self.problem.alignment;
-        for (what, address) in [("convolution X", at.x), ("convolution W", at.w), ("convolution Y", at.y)] {
+        let operands = [("convolution X", at.x), ("convolution W", at.w), ("convolution Y", at.y), ("bias", at.bias)];
+        let operands = &operands[..if self.problem.bias_relu { 4 } else { 3 }];
+        for &(what, address) in operands {
             if !address.is_multiple_of(alignment) || address == 0 {
                 return Err(CudaError::Misaligned { what, address, alignment });
             }
@@ -186,9 +190,10 @@ impl Plan {
             return Err(CudaError::Misaligned { what, address: at.workspace, alignment: 256 });
         }
         let workspace = if self.workspace_bytes > 0 { at.workspace } else { 0 };
+        let pointers: Vec<u64> = operands.iter().map(|&(_, address)| address).collect();
         let pack = Descriptor::new(self.plan.cudnn(), D::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
-            .int64(A::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &[X, W, Y])?
-            .set(A::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, T::CUDNN_TYPE_VOID_PTR, &[at.x, at.w, at.y])?
+            .int64(A::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &[X, W, Y, BIAS][..operands.len()])?
+            .set(A::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, T::CUDNN_TYPE_VOID_PTR, &pointers)?
             .set(A::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, T::CUDNN_TYPE_VOID_PTR, &[workspace])?
             .finalize()?;
         Ok(BoundPlan { pack })

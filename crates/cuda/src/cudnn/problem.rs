@@ -43,7 +43,7 @@ pub enum Order {
 /// A convolution X `[N, C, H, W]`, W `[K, C / groups, KH, KW]`, Y `[N, K, OH, OW]`.
 ///
 /// Samples of X and Y may lie further apart than they are long, because a value can be a slice of a concatenation.
-/// The bias is a kernel of its own.
+/// The bias is a kernel of its own, unless it is taken in with ReLU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConvolutionProblem {
     /// What is computed.
@@ -76,6 +76,8 @@ pub struct ConvolutionProblem {
     pub dilation: [u64; 2],
     /// Groups of channels.
     pub groups: u64,
+    /// Forward: adds a bias `[K]` of the operands' type and clips at zero before Y is written.
+    pub bias_relu: bool,
     /// Elements from one sample of X to the next.
     pub x_batch_stride: u64,
     /// Elements from one sample of Y to the next.
@@ -104,6 +106,7 @@ impl ConvolutionProblem {
             padding: [padding; 2],
             dilation: [1; 2],
             groups: 1,
+            bias_relu: false,
             x_batch_stride: 0,
             y_batch_stride: 0,
             alignment: 16,
@@ -148,6 +151,9 @@ impl ConvolutionProblem {
         if !matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16) {
             return Err(self.impossible("cuDNN convolves f32, f16 and bf16 here"));
         }
+        if self.bias_relu && self.direction != Direction::Forward {
+            return Err(self.impossible("a bias and ReLU after a gradient"));
+        }
         if self.x_batch_stride < self.c * self.h * self.w || self.y_batch_stride < self.k * oh * ow {
             return Err(self.impossible("a batch stride shorter than a sample"));
         }
@@ -181,6 +187,11 @@ impl ConvolutionProblem {
         Ok(self.tensor([self.n, self.k, oh, ow], self.y_batch_stride))
     }
 
+    /// Extents and strides of the bias `[1, K, 1, 1]`.
+    pub(super) fn bias(&self) -> ([u64; 4], [u64; 4]) {
+        self.tensor([1, self.k, 1, 1], self.k)
+    }
+
     fn tensor(&self, extents: [u64; 4], batch: u64) -> ([u64; 4], [u64; 4]) {
         let [_, c, h, w] = extents;
         let strides = match self.order {
@@ -210,7 +221,8 @@ impl fmt::Display for ConvolutionProblem {
         let ([s0, s1], [p0, p1], [d0, d1]) = (self.stride, self.padding, self.dilation);
         write!(f, "{direction} {dtype} {order} {}x{}x{}x{}", self.n, self.c, self.h, self.w)?;
         write!(f, " to {} by {}x{} s{s0}x{s1} p{p0}x{p1} d{d0}x{d1} g{}", self.k, self.kh, self.kw, self.groups)?;
-        write!(f, " x+{} y+{} a{}", self.x_batch_stride, self.y_batch_stride, self.alignment)
+        write!(f, " x+{} y+{} a{}", self.x_batch_stride, self.y_batch_stride, self.alignment)?;
+        if self.bias_relu { f.write_str(" bias relu") } else { Ok(()) }
     }
 }
 
@@ -244,6 +256,7 @@ mod tests {
             ConvolutionProblem { kh: 12, ..problem() },
             ConvolutionProblem { x_batch_stride: 8 * 9 * 7 - 1, ..problem() },
             ConvolutionProblem { alignment: 2, ..problem() },
+            ConvolutionProblem { bias_relu: true, direction: Direction::DataGradient, ..problem() },
             ConvolutionProblem { dtype: DType::I32, ..problem() },
         ];
         for problem in wrong {

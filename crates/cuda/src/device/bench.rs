@@ -210,7 +210,7 @@ impl Bench {
             return Err(format!("its operands of {} bytes do not fit free memory", places.end()).into());
         };
         let [x, w, y] = operands.map(|operand| base.address + operand.address);
-        let at = Addresses { x, w, y, workspace: base.address + workspace, workspace_bytes };
+        let at = Addresses { x, w, y, bias: 0, workspace: base.address + workspace, workspace_bytes };
         let (timed, complete) = self.time_plans(gpu, fit, at, |spent| spent > share, start)?;
         if timed.is_empty() {
             return Err("cuDNN lists plans, but none of them runs".to_string().into());

@@ -102,6 +102,7 @@ fn problem<'a>(
         padding: conv.padding,
         dilation: conv.dilation,
         groups: conv.groups,
+        bias_relu: false,
         x_batch_stride: c * h * width,
         y_batch_stride: k * oh * ow,
         alignment: operands.iter().map(|operand| alignment(operand.address)).min().unwrap_or(BEST_ALIGNMENT),

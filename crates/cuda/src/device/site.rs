@@ -110,7 +110,7 @@ impl Site<'_> {
             // SAFETY: the operands' types and strides are those of the problem, piece after piece, and the addresses lie in
             // the arena (or in scratch memory while measuring), which outlives the work; a later piece's dW lies at the
             // workspace's beginning, which the plan is not given.
-            let site = unsafe { plan.bind(Addresses { x, w, y, workspace, workspace_bytes }) };
+            let site = unsafe { plan.bind(Addresses { x, w, y, bias: 0, workspace, workspace_bytes }) };
             works.push(Work::Convolution { site: site.map_err(|e| e.to_string())?, plan: plan.clone() });
             if later {
                 works.extend(self.add_to_output(address, gpu)?);
