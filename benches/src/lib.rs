@@ -11,6 +11,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use vdnn::graph::Precision;
+use vdnn::graph::passes::Passes;
 use vdnn::memory::{State, Sync};
 use vdnn::prelude::*;
 
@@ -32,9 +33,15 @@ pub struct Setup {
     /// Number of classes.
     #[arg(long)]
     pub classes: Option<u64>,
-    /// f32 or tf32.
+    /// f32, tf32, bf16 or f16.
     #[arg(long, default_value = "f32")]
     pub dtype: String,
+    /// Fuse layers also where that is not the default (f32 and tf32).
+    #[arg(long)]
+    pub fuse: bool,
+    /// Leave layers as they are where fusing is the default (bf16 and f16).
+    #[arg(long)]
+    pub no_fuse: bool,
     /// Device.
     #[arg(long, default_value = "cuda")]
     pub device: DeviceName,
@@ -70,11 +77,14 @@ impl Setup {
     /// # Errors
     /// Whatever building, planning or the device says.
     pub fn trainer(&self) -> Result<Trainer> {
-        let precision = match self.dtype.as_str() {
-            "f32" => Precision::F32,
-            "tf32" => Precision::Tf32,
-            other => bail!("--dtype: expected f32 or tf32, found {other}"),
+        let (precision, storage) = match self.dtype.as_str() {
+            "f32" => (Precision::F32, None),
+            "tf32" => (Precision::Tf32, None),
+            "bf16" => (Precision::F32, Some(DType::BF16)),
+            "f16" => (Precision::F32, Some(DType::F16)),
+            other => bail!("--dtype: expected f32, tf32, bf16 or f16, found {other}"),
         };
+        let passes = Passes { fuse: self.fuse || storage.is_some() && !self.no_fuse, storage };
         let setup = self.clone();
         let build = move |batch_size, mode| {
             let options = ModelOptions {
@@ -85,6 +95,7 @@ impl Setup {
                 classes: setup.classes,
                 dropout: Some(0.0),
                 precision,
+                passes,
                 ..ModelOptions::default()
             };
             vdnn::models::build(&setup.model, &options).map_err(Into::into)
