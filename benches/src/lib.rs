@@ -8,6 +8,8 @@
 //! | `peers/torch_step.py` | PyTorch's training step, eager, compiled or under its own memory savers, with fixed data on the device |
 //! | `peers/torch_curve.py` | writes weights and batches, and PyTorch's losses on them |
 
+pub mod kernels;
+
 use anyhow::{Result, bail};
 use clap::Args;
 use vdnn::graph::Precision;

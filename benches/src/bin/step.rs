@@ -8,6 +8,7 @@ use std::time::Instant;
 use vdnn::datasets::{Source, Synthetic};
 use vdnn::prelude::*;
 use vdnn_benches::Setup;
+use vdnn_benches::kernels::kernel_table;
 
 #[derive(Parser)]
 struct Cli {
@@ -25,6 +26,9 @@ struct Cli {
     /// Write a Chrome trace of one timed step here.
     #[arg(long)]
     trace: Option<PathBuf>,
+    /// Add a table of the launches of one timed step, by op.
+    #[arg(long)]
+    kernels: bool,
     /// Write the schedule here, as JSON.
     #[arg(long)]
     schedule: Option<PathBuf>,
@@ -86,9 +90,11 @@ fn timed_step(trainer: &mut Trainer, loaded: vdnn::train::LoadedBatch, cli: &Cli
     if let Some(path) = &cli.trace {
         std::fs::write(path, timeline.chrome_trace(&schedule))?;
     }
+    let program = &trainer.planned().program;
     Ok(json!({
         "ms": timeline.seconds * 1e3, "compute_busy_ms": timeline.compute_busy(&schedule) * 1e3,
         "hidden_copy_share": timeline.hidden_copy_share(&schedule),
+        "kernels": cli.kernels.then(|| kernel_table(program, &schedule, &timeline)),
     }))
 }
 
