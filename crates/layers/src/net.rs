@@ -144,7 +144,8 @@ impl Net {
             return Ok(self);
         }
         let rewritten = self.options.passes.apply(&self.graph)?;
-        let now = |before: ValueId| rewritten.value(before).expect("passes keep inputs, parameters and what is read back");
+        let now =
+            |before: ValueId| rewritten.value(before).expect("passes keep inputs, parameters and what is read back");
         let (image, label, iteration) = (now(self.image), now(self.label), now(self.iteration));
         let maybe = |before: Option<ValueId>| before.and_then(|before| rewritten.value(before));
         let (logits, loss, accuracy) = (maybe(self.logits), maybe(self.loss), maybe(self.accuracy));

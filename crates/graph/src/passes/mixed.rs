@@ -88,7 +88,9 @@ impl Lowering<'_> {
                 self.cast_all(node.layer, Want::Half, &mut inputs)?;
                 return Ok(Some(inputs));
             }
-            Op::BatchNormStats | Op::BatchNorm(_) | Op::BatchNormRelu(_) | Op::Relu | Op::ReluMask => (Want::Half, &[0]),
+            Op::BatchNormStats | Op::BatchNorm(_) | Op::BatchNormRelu(_) | Op::Relu | Op::ReluMask => {
+                (Want::Half, &[0])
+            }
             Op::MaxPool2d(_) | Op::MaxPool2dIndices(_) | Op::AvgPool2d(_) => (Want::Half, &[0]),
             Op::AdaptiveAvgPool2d(_) | Op::Split(_) | Op::Dropout(_) => (Want::Half, &[0]),
             Op::BatchNormAddRelu(_) => (Want::Half, &[0, 5]),

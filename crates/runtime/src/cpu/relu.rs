@@ -4,9 +4,10 @@
 //! with a byte of its own, and a byte is written as a whole, so no two threads share one.
 
 use super::launch::Launch;
+use super::operand::Source;
 use super::real::Real;
 use super::stretch::{map, zip};
-use crate::DeviceError;
+use crate::{DeviceError, View, ViewMut};
 use rayon::prelude::*;
 
 /// Bytes of a mask that are one piece of work.
@@ -42,12 +43,17 @@ pub(super) fn forward_masked<T: Real>(mut launch: Launch<'_>) -> Result<(), Devi
                 Some(x) => y.iter_mut().zip(&x[8 * PIECE * index..]).for_each(|(y, &x)| *y = rectified(x)),
                 None => y.iter_mut().for_each(|y| *y = rectified(*y)),
             }
-            for (y, byte) in y.chunks(8).zip(mask) {
-                *byte = y.iter().rev().fold(0, |bits, &y| bits << 1 | u8::from(passes(y)));
-            }
+            write_mask(y, mask);
         });
     });
     Ok(())
+}
+
+/// A bit for each element of Y, from its first on; bits beyond the last are 0.
+pub(super) fn write_mask<T: Real>(y: &[T], mask: &mut [u8]) {
+    for (y, byte) in y.chunks(8).zip(mask) {
+        *byte = y.iter().rev().fold(0, |bits, &y| bits << 1 | u8::from(passes(y)));
+    }
 }
 
 /// (mask, dY) → dX, also over dY.
@@ -55,6 +61,12 @@ pub(super) fn grad_masked<T: Real>(mut launch: Launch<'_>) -> Result<(), DeviceE
     let (mask, dy) = (launch.bytes(0)?, launch.source::<T>(1, 0)?);
     let samples = launch.samples();
     let dx = launch.output::<T>(0)?;
+    through_mask(samples, mask, dy, dx);
+    Ok(())
+}
+
+/// dX from dY, which is what dX holds where it is absent.
+pub(super) fn through_mask<T: Real>(samples: usize, mask: View<'_, u8>, dy: Source<'_, T>, dx: ViewMut<'_, T>) {
     dx.into_parts(samples).into_par_iter().enumerate().for_each(|(sample, dx)| {
         let (mask, dy) = (mask.part(sample, samples), dy.as_ref().map(|dy| dy.part(sample, samples)));
         let pieces = dx.par_chunks_mut(8 * PIECE).zip(mask.par_chunks(PIECE)).enumerate();
@@ -68,16 +80,15 @@ pub(super) fn grad_masked<T: Real>(mut launch: Launch<'_>) -> Result<(), DeviceE
             }
         });
     });
-    Ok(())
 }
 
 #[inline(always)]
-fn rectified<T: Real>(x: T) -> T {
+pub(super) fn rectified<T: Real>(x: T) -> T {
     if x < T::ZERO { T::ZERO } else { x }
 }
 
 /// True where the gradient goes through: above 0, and where Y is no number.
 #[inline(always)]
-fn passes<T: Real>(y: T) -> bool {
+pub(super) fn passes<T: Real>(y: T) -> bool {
     y > T::ZERO || y.is_nan()
 }
