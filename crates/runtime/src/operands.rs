@@ -115,7 +115,7 @@ impl Operands {
     /// The kernel's view of opened regions.
     ///
     /// # Errors
-    /// [`DeviceError::Schedule`] for regions that do not divide into elements, [`DeviceError::Unsupported`] for dtypes.
+    /// [`DeviceError::Schedule`] for regions that do not divide into elements.
     pub(crate) fn views<'b>(
         &self,
         opened: Opened<'b>,
@@ -165,7 +165,8 @@ fn input<'b>(reading: &Reading<'b>, dtype: DType) -> Result<Input<'b>, DeviceErr
         DType::I32 => reading.view().map(Input::I32),
         DType::U64 => reading.view().map(Input::U64),
         DType::U8 => reading.view().map(Input::U8),
-        _ => Err(unsupported(dtype)),
+        DType::F16 => reading.view().map(Input::F16),
+        DType::BF16 => reading.view().map(Input::BF16),
     }
 }
 
@@ -176,13 +177,9 @@ fn output(writing: Writing<'_>, dtype: DType) -> Result<Output<'_>, DeviceError>
         DType::I32 => writing.view().map(Output::I32),
         DType::U64 => writing.view().map(Output::U64),
         DType::U8 => writing.view().map(Output::U8),
-        _ => Err(unsupported(dtype)),
+        DType::F16 => writing.view().map(Output::F16),
+        DType::BF16 => writing.view().map(Output::BF16),
     }
-}
-
-fn unsupported(dtype: DType) -> DeviceError {
-    let (device, op) = ("cpu (f32, f64, i32, u64 and u8)".to_string(), "an operand".to_string());
-    DeviceError::Unsupported { device, op, operands: dtype.to_string() }
 }
 
 impl Regions<'_> {

@@ -4,9 +4,10 @@
 //! mean, so that it never comes out of the difference of two large sums; for the same reason the mean is taken off X first.
 
 use super::launch::Launch;
+use super::operand::Source;
 use super::real::Real;
 use super::reduce;
-use crate::{DeviceError, View};
+use crate::{DeviceError, View, ViewMut};
 use rayon::prelude::*;
 use vdnn_graph::op::{BatchNorm, BatchNormUpdate};
 
@@ -27,30 +28,77 @@ pub(super) fn stats<T: Real>(mut launch: Launch<'_>) -> Result<(), DeviceError> 
     Ok(())
 }
 
+/// What normalises X: one number of each a channel.
+pub(super) struct Coefficients<'a, T> {
+    mean: View<'a, T>,
+    variance: View<'a, T>,
+    gamma: View<'a, T>,
+    beta: View<'a, T>,
+    eps: f64,
+}
+
+/// `y = (x − mean) · scale + shift` of one channel.
+#[derive(Clone, Copy)]
+pub(super) struct Affine<T> {
+    mean: T,
+    scale: T,
+    shift: T,
+}
+
+impl<'a, T: Real> Coefficients<'a, T> {
+    /// The four inputs from `first` on.
+    pub fn of(op: &BatchNorm, launch: &Launch<'a>, first: usize) -> Result<Self, DeviceError> {
+        let [mean, variance] = [launch.input::<T>(first)?, launch.input(first + 1)?];
+        let [gamma, beta] = [launch.input::<T>(first + 2)?, launch.input(first + 3)?];
+        Ok(Coefficients { mean, variance, gamma, beta, eps: op.eps })
+    }
+
+    pub fn channel(&self, channel: usize) -> Affine<T> {
+        let scale = at(&self.gamma, channel).wide() * inverse_deviation(self.eps, &self.variance, channel);
+        Affine { mean: at(&self.mean, channel), scale: T::of(scale), shift: at(&self.beta, channel) }
+    }
+}
+
+impl<T: Real> Affine<T> {
+    #[inline(always)]
+    pub fn apply(self, x: T) -> T {
+        (x - self.mean) * self.scale + self.shift
+    }
+}
+
 /// (X, mean, variance, gamma, beta) → Y, also in place.
 pub(super) fn forward<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<(), DeviceError> {
+    let coefficients = Coefficients::of(op, &launch, 1)?;
     let x = launch.source::<T>(0, 0)?;
     let [n, c, ..] = launch.input_dims(0);
-    let [mean, variance, gamma, beta] = [launch.input::<T>(1)?, launch.input(2)?, launch.input(3)?, launch.input(4)?];
     let y = launch.output::<T>(0)?;
-    let coefficients = |channel: usize| {
-        let scale = at(&gamma, channel).wide() * inverse_deviation(op, &variance, channel);
-        (at(&mean, channel), T::of(scale), at(&beta, channel))
-    };
+    map_channels([n, c], x, y, |channel| {
+        let affine = coefficients.channel(channel);
+        move |x| affine.apply(x)
+    });
+    Ok(())
+}
+
+/// `y = f(x)` with an f for each channel; x absent in place.
+pub(super) fn map_channels<T: Real, F: Fn(T) -> T>(
+    [n, c]: [usize; 2],
+    x: Source<'_, T>,
+    y: ViewMut<'_, T>,
+    of_channel: impl Fn(usize) -> F + Sync,
+) {
     y.into_parts(n).into_par_iter().enumerate().for_each(|(sample, y)| {
         let plane = y.len() / c.max(1);
         for (channel, y) in y.chunks_exact_mut(plane.max(1)).enumerate() {
-            let (mean, scale, shift) = coefficients(channel);
+            let f = of_channel(channel);
             match &x {
                 Some(x) => {
                     let x = x.part(sample * c + channel, n * c);
-                    y.iter_mut().zip(x).for_each(|(y, &x)| *y = (x - mean) * scale + shift);
+                    y.iter_mut().zip(x).for_each(|(y, &x)| *y = f(x));
                 }
-                None => y.iter_mut().for_each(|y| *y = (*y - mean) * scale + shift),
+                None => y.iter_mut().for_each(|y| *y = f(*y)),
             }
         }
     });
-    Ok(())
 }
 
 /// (mean, variance, running mean, running variance) → the updated running statistics.
@@ -75,56 +123,82 @@ pub(super) fn update<T: Real>(op: &BatchNormUpdate, mut launch: Launch<'_>) -> R
 }
 
 /// (X, dY, mean, variance, gamma) → dX, dgamma, dbeta; dX also over dY.
-///
-/// With x̂ the normalised X and m the count: `dbeta = Σ dY`, `dgamma = Σ dY · x̂`,
-/// `dX = gamma / σ · (dY − dbeta / m − x̂ · dgamma / m)`.
 pub(super) fn grad<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<(), DeviceError> {
-    let x = launch.input::<T>(0)?;
     let dy = launch.source::<T>(1, 0)?;
-    let [n, c, h, w] = launch.input_dims(0);
-    let [mean, variance, gamma] = [launch.input::<T>(2)?, launch.input(3)?, launch.input(4)?];
-    let (dx, mut dgamma, mut dbeta) = (launch.output::<T>(0)?, launch.output::<T>(1)?, launch.output::<T>(2)?);
-    let count = (n * h * w).max(1) as f64;
-    let upstream = dy.unwrap_or(dx.as_view());
-    let sums: Vec<(f64, f64)> = (0..c)
-        .into_par_iter()
-        .map(|channel| {
-            let average = at(&mean, channel).wide();
+    let gradient = Gradient::of(op, &launch, 2)?;
+    let outputs = [launch.output::<T>(0)?, launch.output::<T>(1)?, launch.output::<T>(2)?];
+    gradient.write(dy, outputs);
+    Ok(())
+}
+
+/// The operands of the gradient besides dY.
+pub(super) struct Gradient<'a, T> {
+    x: View<'a, T>,
+    dims: [usize; 4],
+    mean: View<'a, T>,
+    variance: View<'a, T>,
+    gamma: View<'a, T>,
+    eps: f64,
+}
+
+impl<'a, T: Real> Gradient<'a, T> {
+    /// X is the first input; mean, variance and gamma are those from `first` on.
+    pub fn of(op: &BatchNorm, launch: &Launch<'a>, first: usize) -> Result<Self, DeviceError> {
+        let (x, dims) = (launch.input::<T>(0)?, launch.input_dims(0));
+        let [mean, variance, gamma] = [launch.input::<T>(first)?, launch.input(first + 1)?, launch.input(first + 2)?];
+        Ok(Gradient { x, dims, mean, variance, gamma, eps: op.eps })
+    }
+
+    /// dX, dgamma, dbeta from dY, which is what dX holds where it is absent.
+    ///
+    /// With x̂ the normalised X and m the count: `dbeta = Σ dY`, `dgamma = Σ dY · x̂`,
+    /// `dX = gamma / σ · (dY − dbeta / m − x̂ · dgamma / m)`.
+    pub fn write(&self, dy: Source<'_, T>, [dx, mut dgamma, mut dbeta]: [ViewMut<'_, T>; 3]) {
+        let [n, c, h, w] = self.dims;
+        let count = (n * h * w).max(1) as f64;
+        let sums = self.sums(dy.unwrap_or(dx.as_view()));
+        for (channel, &(sum, moment)) in sums.iter().enumerate() {
+            let inverse = inverse_deviation(self.eps, &self.variance, channel);
+            dbeta.part(channel, c)[0] = T::of(sum);
+            dgamma.part(channel, c)[0] = T::of(moment * inverse);
+        }
+        // dX = a · dY + b · (X − mean) + d for each channel.
+        let coefficients = |channel: usize| {
+            let inverse = inverse_deviation(self.eps, &self.variance, channel);
+            let scale = at(&self.gamma, channel).wide() * inverse;
+            let (sum, moment) = sums[channel];
+            let slope = -scale * inverse * inverse * moment / count;
+            (at(&self.mean, channel), T::of(scale), T::of(slope), T::of(-scale * sum / count))
+        };
+        dx.into_parts(n).into_par_iter().enumerate().for_each(|(sample, dx)| {
+            let plane = dx.len() / c.max(1);
+            for (channel, dx) in dx.chunks_exact_mut(plane.max(1)).enumerate() {
+                let (mean, a, b, d) = coefficients(channel);
+                let x = self.x.part(sample * c + channel, n * c);
+                match &dy {
+                    Some(dy) => {
+                        let dy = dy.part(sample * c + channel, n * c);
+                        dx.iter_mut().zip(x).zip(dy).for_each(|((dx, &x), &dy)| *dx = a * dy + b * (x - mean) + d);
+                    }
+                    None => dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = a * *dx + b * (x - mean) + d),
+                }
+            }
+        });
+    }
+
+    /// Of each channel: `Σ dY` and `Σ dY · (X − mean)`.
+    fn sums(&self, dy: View<'_, T>) -> Vec<(f64, f64)> {
+        let [n, c, ..] = self.dims;
+        let of_channel = |channel: usize| {
+            let average = at(&self.mean, channel).wide();
             let part = |sample| {
-                let (x, dy) = (x.part(sample * c + channel, n * c), upstream.part(sample * c + channel, n * c));
+                let (x, dy) = (self.x.part(sample * c + channel, n * c), dy.part(sample * c + channel, n * c));
                 (reduce::sum(dy), reduce::sum_by2(x, dy, |x, dy| (x - average) * dy))
             };
             (0..n).map(part).fold((0.0, 0.0), |total, part| (total.0 + part.0, total.1 + part.1))
-        })
-        .collect();
-    for (channel, &(sum, moment)) in sums.iter().enumerate() {
-        let inverse = inverse_deviation(op, &variance, channel);
-        dbeta.part(channel, c)[0] = T::of(sum);
-        dgamma.part(channel, c)[0] = T::of(moment * inverse);
+        };
+        (0..c).into_par_iter().map(of_channel).collect()
     }
-    // dX = a · dY + b · (X − mean) + d for each channel.
-    let coefficients = |channel: usize| {
-        let inverse = inverse_deviation(op, &variance, channel);
-        let scale = at(&gamma, channel).wide() * inverse;
-        let (sum, moment) = sums[channel];
-        let slope = -scale * inverse * inverse * moment / count;
-        (at(&mean, channel), T::of(scale), T::of(slope), T::of(-scale * sum / count))
-    };
-    dx.into_parts(n).into_par_iter().enumerate().for_each(|(sample, dx)| {
-        let plane = dx.len() / c.max(1);
-        for (channel, dx) in dx.chunks_exact_mut(plane.max(1)).enumerate() {
-            let (mean, a, b, d) = coefficients(channel);
-            let x = x.part(sample * c + channel, n * c);
-            match &dy {
-                Some(dy) => {
-                    let dy = dy.part(sample * c + channel, n * c);
-                    dx.iter_mut().zip(x).zip(dy).for_each(|((dx, &x), &dy)| *dx = a * dy + b * (x - mean) + d);
-                }
-                None => dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = a * *dx + b * (x - mean) + d),
-            }
-        }
-    });
-    Ok(())
 }
 
 /// Element `index` of a vector.
@@ -132,6 +206,6 @@ fn at<T: Real>(vector: &View<'_, T>, index: usize) -> T {
     vector.part(index, vector.len())[0]
 }
 
-fn inverse_deviation<T: Real>(op: &BatchNorm, variance: &View<'_, T>, channel: usize) -> f64 {
-    1.0 / (at(variance, channel).wide() + op.eps).sqrt()
+fn inverse_deviation<T: Real>(eps: f64, variance: &View<'_, T>, channel: usize) -> f64 {
+    1.0 / (at(variance, channel).wide() + eps).sqrt()
 }

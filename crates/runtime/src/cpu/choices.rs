@@ -4,6 +4,7 @@
 //! multiply-adds over an arithmetic rate and bytes over a memory rate, plus a constant. The constants are those of two
 //! cores of a current server; a profile replaces them.
 
+use super::by_way_of_f32::Plan;
 use super::launch::supported;
 use super::{conv2d, linear, local_response_norm};
 use crate::DeviceError;
@@ -45,7 +46,7 @@ impl Algorithm {
 /// Every algorithm of a node, fastest first by the estimate; all are deterministic.
 ///
 /// # Errors
-/// [`DeviceError::Unsupported`] for dtypes other than f32 and f64 and for layouts other than NCHW.
+/// [`DeviceError::Unsupported`] for dtypes and layouts that no kernel takes.
 pub fn choices(graph: &Graph, node: &Node) -> Result<Vec<Choice>, DeviceError> {
     let types = |ids: &[vdnn_graph::ValueId]| ids.iter().map(|&id| graph.value(id).ty.clone()).collect::<Vec<_>>();
     choices_of(&node.op, &types(&node.inputs), &types(&node.outputs))
@@ -56,6 +57,10 @@ pub fn choices(graph: &Graph, node: &Node) -> Result<Vec<Choice>, DeviceError> {
 /// # Errors
 /// As [`choices`].
 pub fn choices_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Result<Vec<Choice>, DeviceError> {
+    if let Some(plan) = Plan::of(op, inputs, outputs) {
+        let choices = choices_of(op, &plan.input_types, &plan.output_types)?;
+        return Ok(choices.into_iter().map(|choice| through(&plan, choice)).collect());
+    }
     supported(op, inputs, outputs)?;
     let algorithms = match op {
         Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => {
@@ -87,6 +92,11 @@ pub fn pieces(graph: &Graph, node: &Node) -> Result<Vec<Choice>, DeviceError> {
 /// # Errors
 /// As [`choices`].
 pub fn pieces_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Result<Vec<Choice>, DeviceError> {
+    if let Some(plan) = Plan::of(op, inputs, outputs) {
+        // The copies are of the whole batch; only the kernel between them runs in pieces.
+        let pieces = pieces_of(op, &plan.input_types, &plan.output_types)?;
+        return Ok(pieces.into_iter().map(|choice| through(&plan, choice)).collect());
+    }
     let mut found = Vec::new();
     for pieces in PIECES {
         let Some((inputs, outputs)) = piece_types(op, inputs, outputs, pieces) else { continue };
@@ -98,6 +108,15 @@ pub fn pieces_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Resu
         found.extend(with_workspace.map(|choice| in_pieces(choice, pieces, sum)));
     }
     Ok(found)
+}
+
+/// A kernel's choice with the copies before and after it.
+fn through(plan: &Plan, kernel: Choice) -> Choice {
+    Choice {
+        workspace: kernel.workspace.saturating_add(plan.scratch),
+        seconds: kernel.seconds + plan.converted() / MEMORY_RATE,
+        ..kernel
+    }
 }
 
 fn estimate(algorithm: &Algorithm, flop: f64, operand_bytes: f64) -> Choice {

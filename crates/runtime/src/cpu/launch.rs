@@ -7,8 +7,9 @@
 use super::operand::{Input, Output, Source};
 use super::real::Real;
 use super::{
-    accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, bias, concat, conv2d, dropout, flatten, linear,
-    local_response_norm, max_pool2d, relu, sgd, softmax_cross_entropy,
+    accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_relu, bias,
+    by_way_of_f32, cast, concat, conv2d, dropout, flatten, linear, local_response_norm, max_pool2d, relu, sgd,
+    softmax_cross_entropy,
 };
 use crate::{DeviceError, View, ViewMut};
 use vdnn_graph::Op;
@@ -40,6 +41,9 @@ pub struct Launch<'a> {
 /// [`DeviceError::Unsupported`] for a dtype or layout no kernel takes, [`DeviceError::Kernel`] for operands, workspace,
 /// algorithm or values (a label out of range) that the kernel cannot take.
 pub fn launch(launch: Launch<'_>) -> Result<(), DeviceError> {
+    if let Some(plan) = by_way_of_f32::Plan::of(launch.op, launch.input_types, launch.output_types) {
+        return plan.run(launch);
+    }
     match supported(launch.op, launch.input_types, launch.output_types)? {
         DType::F64 => run::<f64>(launch),
         _ => run::<f32>(launch),
@@ -49,11 +53,14 @@ pub fn launch(launch: Launch<'_>) -> Result<(), DeviceError> {
 /// The dtype kernels compute in, when there is a kernel.
 pub(super) fn supported(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Result<DType, DeviceError> {
     let mut all = inputs.iter().chain(outputs);
+    if matches!(op, Op::Cast(_)) && all.clone().all(cast::takes) {
+        return Ok(DType::F32);
+    }
     let plain = all.all(|ty| ty.layout == Layout::default() && !ty.dtype.is_half());
     match outputs.first().map(|ty| ty.dtype) {
         Some(dtype @ (DType::F32 | DType::F64)) if plain => Ok(dtype),
         _ => Err(DeviceError::Unsupported {
-            device: "cpu (f32 and f64 in NCHW order)".to_string(),
+            device: "cpu (f32 and f64 in NCHW order; f32, f16 and bf16 in both orders)".to_string(),
             op: op.kind().to_string(),
             operands: inputs.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", "),
         }),
@@ -72,11 +79,11 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::BatchNorm(op) => batch_norm::forward::<T>(op, launch),
         Op::BatchNormUpdate(op) => batch_norm::update::<T>(op, launch),
         Op::BatchNormGrad(op) => batch_norm::grad::<T>(op, launch),
-        Op::Cast(_)
-        | Op::BatchNormRelu(_)
-        | Op::BatchNormReluGrad(_)
-        | Op::BatchNormAddRelu(_)
-        | Op::BatchNormAddReluGrad(_) => Err(launch.refuse("no CPU kernel")),
+        Op::BatchNormRelu(op) => batch_norm_relu::forward::<T>(op, launch),
+        Op::BatchNormReluGrad(op) => batch_norm_relu::grad::<T>(op, launch),
+        Op::BatchNormAddRelu(op) => batch_norm_add_relu::forward::<T>(op, launch),
+        Op::BatchNormAddReluGrad(op) => batch_norm_add_relu::grad::<T>(op, launch),
+        Op::Cast(_) => cast::forward(launch),
         Op::Relu => relu::forward::<T>(launch),
         Op::ReluGrad => relu::grad::<T>(launch),
         Op::ReluMask => relu::forward_masked::<T>(launch),

@@ -10,6 +10,7 @@
 //! - operands may be sliced (rows at a stride), so a kernel works per sample, with [`View::part`](crate::View::part);
 //! - scratch memory is the workspace it is given; of its own a kernel keeps at most lists of slices, and the matrix
 //!   product packs into a cache-sized block;
+//! - half precision and channels last go by way of f32 (`by_way_of_f32`), so a kernel sees f32 or f64 in NCHW order;
 //! - the in-place pairs of `Op::in_place` and `Op::updates` work.
 //!
 //! Left to others: threads, streams and finding the bytes (the device).
@@ -20,7 +21,11 @@ mod adaptive_avg_pool2d;
 mod add;
 mod avg_pool2d;
 mod batch_norm;
+mod batch_norm_add_relu;
+mod batch_norm_relu;
 mod bias;
+mod by_way_of_f32;
+mod cast;
 mod choices;
 mod concat;
 mod conv2d;
@@ -32,6 +37,7 @@ mod local_response_norm;
 mod matrix;
 mod max_pool2d;
 mod operand;
+mod order;
 mod real;
 mod reduce;
 mod relu;

@@ -10,6 +10,7 @@
 //! Left to others: finding the bytes (the device) and deciding what lies where (the schedule).
 
 use crate::{View, ViewMut};
+use half::{bf16, f16};
 
 /// One input of a launch.
 pub enum Input<'a> {
@@ -17,6 +18,10 @@ pub enum Input<'a> {
     F32(View<'a, f32>),
     /// Double precision.
     F64(View<'a, f64>),
+    /// Half precision.
+    F16(View<'a, f16>),
+    /// bfloat16.
+    BF16(View<'a, bf16>),
     /// Labels.
     I32(View<'a, i32>),
     /// The iteration counter.
@@ -34,6 +39,10 @@ pub enum Output<'a> {
     F32(ViewMut<'a, f32>),
     /// Double precision.
     F64(ViewMut<'a, f64>),
+    /// Half precision.
+    F16(ViewMut<'a, f16>),
+    /// bfloat16.
+    BF16(ViewMut<'a, bf16>),
     /// Integers (no op makes any today; a device may hold them all the same).
     I32(ViewMut<'a, i32>),
     /// Counters (as above).
@@ -50,10 +59,26 @@ impl Input<'_> {
         match self {
             Input::F32(_) => "f32",
             Input::F64(_) => "f64",
+            Input::F16(_) => "f16",
+            Input::BF16(_) => "bf16",
             Input::I32(_) => "i32",
             Input::U64(_) => "u64",
             Input::U8(_) => "u8",
             Input::InPlace(_) => "in place",
+        }
+    }
+
+    /// Number of elements, unless in place.
+    pub(super) fn len(&self) -> Option<usize> {
+        match self {
+            Input::F32(view) => Some(view.len()),
+            Input::F64(view) => Some(view.len()),
+            Input::F16(view) => Some(view.len()),
+            Input::BF16(view) => Some(view.len()),
+            Input::I32(view) => Some(view.len()),
+            Input::U64(view) => Some(view.len()),
+            Input::U8(view) => Some(view.len()),
+            Input::InPlace(_) => None,
         }
     }
 }
@@ -64,10 +89,31 @@ impl Output<'_> {
         match self {
             Output::F32(_) => "f32",
             Output::F64(_) => "f64",
+            Output::F16(_) => "f16",
+            Output::BF16(_) => "bf16",
             Output::I32(_) => "i32",
             Output::U64(_) => "u64",
             Output::U8(_) => "u8",
             Output::InPlace(_) => "in place",
+        }
+    }
+
+    /// Number of elements, unless in place.
+    pub(super) fn len(&self) -> Option<usize> {
+        self.as_input().len()
+    }
+
+    /// What it holds.
+    pub(super) fn as_input(&self) -> Input<'_> {
+        match self {
+            Output::F32(view) => Input::F32(view.as_view()),
+            Output::F64(view) => Input::F64(view.as_view()),
+            Output::F16(view) => Input::F16(view.as_view()),
+            Output::BF16(view) => Input::BF16(view.as_view()),
+            Output::I32(view) => Input::I32(view.as_view()),
+            Output::U64(view) => Input::U64(view.as_view()),
+            Output::U8(view) => Input::U8(view.as_view()),
+            Output::InPlace(input) => Input::InPlace(*input),
         }
     }
 }

@@ -5,9 +5,10 @@
 
 use super::bias;
 use super::launch::Launch;
+use super::operand::Source;
 use super::real::Real;
 use super::stretch::{map, zip};
-use crate::DeviceError;
+use crate::{DeviceError, View, ViewMut};
 use rayon::prelude::*;
 
 /// Bytes of a mask that are one piece of work.
@@ -54,12 +55,17 @@ pub(super) fn forward_masked<T: Real>(mut launch: Launch<'_>) -> Result<(), Devi
                 Some(x) => y.iter_mut().zip(&x[8 * PIECE * index..]).for_each(|(y, &x)| *y = rectified(x)),
                 None => y.iter_mut().for_each(|y| *y = rectified(*y)),
             }
-            for (y, byte) in y.chunks(8).zip(mask) {
-                *byte = y.iter().rev().fold(0, |bits, &y| bits << 1 | u8::from(passes(y)));
-            }
+            write_mask(y, mask);
         });
     });
     Ok(())
+}
+
+/// A bit for each element of Y, from its first on; bits beyond the last are 0.
+pub(super) fn write_mask<T: Real>(y: &[T], mask: &mut [u8]) {
+    for (y, byte) in y.chunks(8).zip(mask) {
+        *byte = y.iter().rev().fold(0, |bits, &y| bits << 1 | u8::from(passes(y)));
+    }
 }
 
 /// (mask, dY) → dX, also over dY.
@@ -67,6 +73,12 @@ pub(super) fn grad_masked<T: Real>(mut launch: Launch<'_>) -> Result<(), DeviceE
     let (mask, dy) = (launch.bytes(0)?, launch.source::<T>(1, 0)?);
     let samples = launch.samples();
     let dx = launch.output::<T>(0)?;
+    through_mask(samples, mask, dy, dx);
+    Ok(())
+}
+
+/// dX from dY, which is what dX holds where it is absent.
+pub(super) fn through_mask<T: Real>(samples: usize, mask: View<'_, u8>, dy: Source<'_, T>, dx: ViewMut<'_, T>) {
     dx.into_parts(samples).into_par_iter().enumerate().for_each(|(sample, dx)| {
         let (mask, dy) = (mask.part(sample, samples), dy.as_ref().map(|dy| dy.part(sample, samples)));
         let pieces = dx.par_chunks_mut(8 * PIECE).zip(mask.par_chunks(PIECE)).enumerate();
@@ -80,7 +92,6 @@ pub(super) fn grad_masked<T: Real>(mut launch: Launch<'_>) -> Result<(), DeviceE
             }
         });
     });
-    Ok(())
 }
 
 #[inline(always)]
@@ -90,6 +101,6 @@ pub(super) fn rectified<T: Real>(x: T) -> T {
 
 /// True where the gradient goes through: above 0, and where Y is no number.
 #[inline(always)]
-fn passes<T: Real>(y: T) -> bool {
+pub(super) fn passes<T: Real>(y: T) -> bool {
     y > T::ZERO || y.is_nan()
 }

@@ -1,0 +1,247 @@
+//! What passes make of small graphs: which nodes, with which names, types and layers, and what they refuse.
+
+use vdnn_graph::op::{self, BatchNorm, BatchNormUpdate, Conv2d, LocalResponseNorm};
+use vdnn_graph::passes::{Passes, fuse, mixed};
+use vdnn_graph::{Graph, GraphError, Op, Phase, ValueId};
+use vdnn_tensor::{DType, TensorType};
+
+const HALF: DType = DType::BF16;
+
+fn f32s(dims: &[u64]) -> TensorType {
+    TensorType::new(dims, DType::F32)
+}
+
+struct Bench(Graph);
+
+impl Bench {
+    fn new() -> Self {
+        Bench(Graph::new("bench"))
+    }
+
+    fn image(&mut self, dims: [u64; 4]) -> ValueId {
+        self.0.input("image", f32s(&dims)).unwrap()
+    }
+
+    fn layer(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> ValueId {
+        self.0.begin_layer(name);
+        self.0.push(name, op, inputs).unwrap()[0]
+    }
+
+    fn conv(&mut self, name: &str, x: ValueId, weight: [u64; 4], groups: u64) -> ValueId {
+        let w = self.0.parameter(&format!("{name}.weight"), f32s(&weight)).unwrap();
+        self.layer(name, Op::Conv2d(Conv2d { padding: [1, 1], groups, ..Conv2d::default() }), &[x, w])
+    }
+
+    /// Batch norm as training has it.
+    fn norm(&mut self, name: &str, x: ValueId) -> ValueId {
+        let c = self.0.value(x).ty.shape.dim(1);
+        let vector = |graph: &mut Graph, suffix: &str| graph.parameter(&format!("{name}.{suffix}"), f32s(&[c])).unwrap();
+        let (gamma, beta) = (vector(&mut self.0, "weight"), vector(&mut self.0, "bias"));
+        let running = ["running_mean", "running_var"].map(|s| self.0.state(&format!("{name}.{s}"), f32s(&[c])).unwrap());
+        self.0.begin_layer(name);
+        let stats = self.0.push(&format!("{name}.stats"), Op::BatchNormStats, &[x]).unwrap();
+        let norm = Op::BatchNorm(BatchNorm { eps: 1e-5 });
+        let y = self.0.push(name, norm, &[x, stats[0], stats[1], gamma, beta]).unwrap()[0];
+        let update = Op::BatchNormUpdate(BatchNormUpdate { momentum: 0.1, count: 8 });
+        self.0.push(&format!("{name}.update"), update, &[stats[0], stats[1], running[0], running[1]]).unwrap();
+        y
+    }
+
+    fn relu(&mut self, name: &str, x: ValueId) -> ValueId {
+        self.layer(name, Op::Relu, &[x])
+    }
+}
+
+fn kinds(graph: &Graph) -> Vec<String> {
+    graph.nodes().iter().map(|node| format!("{} {}", node.name, node.op.kind())).collect()
+}
+
+fn node<'a>(graph: &'a Graph, name: &str) -> &'a vdnn_graph::Node {
+    graph.nodes().iter().find(|node| node.name == name).unwrap_or_else(|| panic!("no {name} in\n{graph}"))
+}
+
+fn names(graph: &Graph, ids: &[ValueId]) -> Vec<String> {
+    ids.iter().map(|&id| graph.value(id).name.clone()).collect()
+}
+
+fn ty(graph: &Graph, name: &str) -> String {
+    graph.value(graph.find_value(name).unwrap_or_else(|| panic!("no {name} in\n{graph}"))).ty.to_string()
+}
+
+#[test]
+fn a_relu_takes_in_the_norm_before_it() {
+    let mut b = Bench::new();
+    let x = b.image([2, 4, 3, 3]);
+    let y = b.norm("bn", x);
+    let z = b.relu("relu", y);
+    let end = b.conv("conv", z, [4, 4, 3, 3], 1);
+    let fused = fuse(&b.0).unwrap();
+    let graph = &fused.graph;
+    assert_eq!(kinds(graph), ["bn.stats batch_norm_stats", "bn.update batch_norm_update", "relu batch_norm_relu", "conv conv2d"]);
+    let relu = node(graph, "relu");
+    assert_eq!(names(graph, &relu.inputs), ["image", "bn.stats.mean", "bn.stats.variance", "bn.weight", "bn.bias"]);
+    assert_eq!(graph.layers(), b.0.layers());
+    assert_eq!(graph.layer(relu.layer).name, "relu");
+    assert_eq!((fused.value(y), fused.value(z)), (None, Some(relu.outputs[0])));
+    assert_eq!(graph.value(fused.value(end).unwrap()).name, "conv");
+    let persistents = |graph: &Graph| -> Vec<Vec<String>> {
+        graph.persistents().iter().map(|p| names(graph, &[p.initial, p.last])).collect()
+    };
+    assert_eq!(persistents(graph), persistents(&b.0));
+}
+
+#[test]
+fn of_two_norms_under_a_sum_the_first_operand_is_taken() {
+    for shortcut_first in [false, true] {
+        let mut b = Bench::new();
+        let x = b.image([2, 4, 3, 3]);
+        let (main, shortcut) = (b.norm("main", x), b.norm("shortcut", x));
+        let operands = if shortcut_first { [shortcut, main] } else { [main, shortcut] };
+        let sum = b.layer("add", Op::Add, &operands);
+        b.relu("relu", sum);
+        let graph = fuse(&b.0).unwrap().graph;
+        let relu = node(&graph, "relu");
+        assert_eq!(relu.op.kind(), "batch_norm_add_relu");
+        let (own, other) = if shortcut_first { ("shortcut", "main") } else { ("main", "shortcut") };
+        assert_eq!(graph.value(relu.inputs[1]).name, format!("{own}.stats.mean"));
+        assert_eq!(graph.value(relu.inputs[5]).name, other);
+        assert_eq!(node(&graph, other).op.kind(), "batch_norm");
+        assert_eq!(names(&graph, &relu.outputs), ["relu", "relu.mask"]);
+    }
+}
+
+#[test]
+fn what_others_read_stays() {
+    // The norm's result is read twice; is read back; its sum is read twice; there is no norm.
+    type Build = fn(&mut Bench, ValueId) -> Vec<ValueId>;
+    let twice: Build = |b, y| {
+        b.relu("other", y);
+        vec![]
+    };
+    let kept: Build = |_, y| vec![y];
+    for also in [twice, kept] {
+        let mut b = Bench::new();
+        let x = b.image([2, 4, 3, 3]);
+        let y = b.norm("bn", x);
+        also(&mut b, y).into_iter().for_each(|id| b.0.read_back(id));
+        b.relu("relu", y);
+        assert_eq!(fuse(&b.0).unwrap().graph, b.0);
+    }
+    let mut b = Bench::new();
+    let x = b.image([2, 4, 3, 3]);
+    let y = b.norm("bn", x);
+    let sum = b.layer("add", Op::Add, &[y, x]);
+    b.relu("relu", sum);
+    b.relu("relu2", sum);
+    assert_eq!(fuse(&b.0).unwrap().graph, b.0);
+}
+
+/// Evaluation fuses as well, but not across an update of the statistics that it reads.
+#[test]
+fn running_statistics_are_read_before_they_move() {
+    for moved in [false, true] {
+        let mut b = Bench::new();
+        let x = b.image([2, 4, 3, 3]);
+        let vector = |b: &mut Bench, name: &str| b.0.state(name, f32s(&[4])).unwrap();
+        let [mean, var] = ["mean", "var"].map(|name| vector(&mut b, name));
+        let [gamma, beta] = ["gamma", "beta"].map(|name| b.0.parameter(name, f32s(&[4])).unwrap());
+        let y = b.layer("bn", Op::BatchNorm(BatchNorm { eps: 1e-5 }), &[x, mean, var, gamma, beta]);
+        if moved {
+            let stats = b.0.push("stats", Op::BatchNormStats, &[x]).unwrap();
+            let update = Op::BatchNormUpdate(BatchNormUpdate { momentum: 0.1, count: 18 });
+            b.0.push("update", update, &[stats[0], stats[1], mean, var]).unwrap();
+        }
+        b.relu("relu", y);
+        let graph = fuse(&b.0).unwrap().graph;
+        assert_eq!(node(&graph, "relu").op.kind(), if moved { "relu" } else { "batch_norm_relu" });
+    }
+}
+
+#[test]
+fn mixed_precision_of_a_small_network() {
+    let mut b = Bench::new();
+    let x = b.image([2, 3, 6, 6]);
+    let y = b.conv("conv1", x, [16, 3, 3, 3], 1);
+    let y = b.norm("bn", y);
+    let y = b.relu("relu", y);
+    let y = b.conv("conv2", y, [8, 4, 3, 3], 4);
+    let y = b.layer("pool", Op::AdaptiveAvgPool2d(op::AdaptiveAvgPool2d { output: [1, 1] }), &[y]);
+    let y = b.layer("flatten", Op::Flatten, &[y]);
+    let (w, bias) = (b.0.parameter("fc.weight", f32s(&[5, 8])).unwrap(), b.0.parameter("fc.bias", f32s(&[5])).unwrap());
+    let y = b.layer("fc", Op::Linear, &[y, w, bias]);
+    let label = b.0.input("label", TensorType::new([2], DType::I32)).unwrap();
+    b.layer("loss", Op::SoftmaxCrossEntropy(op::SoftmaxCrossEntropy::default()), &[y, label]);
+    let accuracy = b.layer("accuracy", Op::Accuracy, &[y, label]);
+    let rewritten = Passes { fuse: true, storage: Some(HALF) }.apply(&b.0).unwrap();
+    let graph = &rewritten.graph;
+    let expected = [
+        ("image", "f32[2, 3, 6, 6]"),
+        ("image.bf16", "bf16[2, 3, 6, 6] nhwc +5c"),
+        ("conv1.weight", "f32[16, 3, 3, 3]"),
+        ("conv1.weight.bf16", "bf16[16, 3, 3, 3] nhwc +5c"),
+        ("conv1", "bf16[2, 16, 6, 6] nhwc"),
+        ("bn.stats.mean", "f32[16]"),
+        ("relu", "bf16[2, 16, 6, 6] nhwc"),
+        ("conv2.weight.bf16", "bf16[8, 4, 3, 3] nhwc"),
+        ("pool", "bf16[2, 8, 1, 1] nhwc"),
+        ("pool.nchw", "bf16[2, 8, 1, 1]"),
+        ("fc.weight.bf16", "bf16[5, 8]"),
+        ("fc", "bf16[2, 5]"),
+        ("fc.f32", "f32[2, 5]"),
+        ("loss", "f32[1]"),
+    ];
+    for (name, expected) in expected {
+        assert_eq!(ty(graph, name), expected, "{name}");
+    }
+    assert_eq!(graph.layer(node(graph, "conv1.weight.bf16").layer).name, "conv1");
+    assert_eq!(names(graph, &node(graph, "accuracy").inputs), ["fc.f32", "label"]);
+    assert_eq!(graph.value(rewritten.value(accuracy).unwrap()).name, "accuracy");
+    assert_eq!(names(graph, graph.metrics()), ["loss", "accuracy"]);
+    assert_eq!(graph.layers(), b.0.layers());
+}
+
+/// One cast for a weight that two convolutions read; f32 in the usual order around what has no kernel otherwise; names that
+/// are taken get a number.
+#[test]
+fn casts_are_shared_and_named_apart() {
+    let mut b = Bench::new();
+    let x = b.image([2, 8, 4, 4]);
+    b.0.input("image.bf16", f32s(&[1])).unwrap();
+    let w = b.0.parameter("w", f32s(&[8, 8, 3, 3])).unwrap();
+    let conv = Op::Conv2d(Conv2d { padding: [1, 1], ..Conv2d::default() });
+    let y = b.layer("one", conv.clone(), &[x, w]);
+    let norm = LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 };
+    let y = b.layer("lrn", Op::LocalResponseNorm(norm), &[y]);
+    b.layer("two", conv, &[y, w]);
+    let graph = mixed(&b.0, DType::F16).unwrap().graph;
+    let casts = kinds(&graph).into_iter().filter(|kind| kind.ends_with(" cast")).collect::<Vec<_>>();
+    assert_eq!(casts, ["image.f16 cast", "w.f16 cast", "one.f32 cast", "lrn.f16 cast"]);
+    assert_eq!((ty(&graph, "lrn"), ty(&graph, "two")), ("f32[2, 8, 4, 4]".into(), "f16[2, 8, 4, 4] nhwc".into()));
+    let graph = mixed(&b.0, HALF).unwrap().graph;
+    assert_eq!(names(&graph, &node(&graph, "one").inputs), ["image.bf16.2", "w.bf16"]);
+}
+
+#[test]
+fn refusals_name_the_place() {
+    let refused = |result: Result<_, GraphError>| match result {
+        Err(GraphError::Pass { place, reason, .. }) => (place, reason),
+        other => panic!("expected a refusal, found {other:?}"),
+    };
+    let mut b = Bench::new();
+    let x = b.image([1, 2, 3, 3]);
+    b.relu("relu", x);
+    assert!(refused(mixed(&b.0, DType::F64)).1.contains("bf16 or f16, found f64"));
+    let layer = b.0.node(vdnn_graph::NodeId(0)).layer;
+    b.0.push_at("relu.grad", Op::ReluGrad, &[x, x], Phase::Backward, layer).unwrap();
+    assert_eq!(refused(fuse(&b.0)).0, "relu.grad");
+    assert_eq!(refused(mixed(&b.0, HALF)).0, "relu.grad");
+    let mut b = Bench::new();
+    let x = b.0.input("wide", TensorType::new([1, 2, 3, 3], DType::F64)).unwrap();
+    b.relu("relu", x);
+    let (place, reason) = refused(Passes { fuse: true, storage: Some(HALF) }.apply(&b.0));
+    assert!(place == "wide" && reason.contains("expected an f32 network") && reason.contains("f64[1, 2, 3, 3]"), "{reason}");
+    let mut b = Bench::new();
+    let x = b.image([1, 2, 3, 3]);
+    b.layer("grad", Op::ReluGrad, &[x, x]);
+    assert!(refused(mixed(&b.0, HALF)).1.contains("relu_grad has no rule"));
+}
