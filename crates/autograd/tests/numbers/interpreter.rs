@@ -15,6 +15,36 @@ enum Storage {
     F64(Vec<f64>),
     I32(Vec<i32>),
     U64(Vec<u64>),
+    U8(Vec<u8>),
+}
+
+impl Storage {
+    fn new(dtype: DType, n: usize) -> Self {
+        match dtype {
+            DType::I32 => Storage::I32(vec![0; n]),
+            DType::U64 => Storage::U64(vec![0; n]),
+            DType::U8 => Storage::U8(vec![0xa5; n]),
+            _ => Storage::F64(vec![f64::NAN; n]),
+        }
+    }
+
+    fn input(&self) -> Input<'_> {
+        match self {
+            Storage::F64(x) => Input::F64(View::from_slice(x)),
+            Storage::I32(x) => Input::I32(View::from_slice(x)),
+            Storage::U64(x) => Input::U64(View::from_slice(x)),
+            Storage::U8(x) => Input::U8(View::from_slice(x)),
+        }
+    }
+
+    fn output(&mut self) -> Output<'_> {
+        match self {
+            Storage::F64(y) => Output::F64(ViewMut::from_slice(y)),
+            Storage::I32(y) => Output::I32(ViewMut::from_slice(y)),
+            Storage::U64(y) => Output::U64(ViewMut::from_slice(y)),
+            Storage::U8(y) => Output::U8(ViewMut::from_slice(y)),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -31,12 +61,7 @@ impl Interpreter {
         let mut storages = BTreeMap::new();
         for id in program.graph.value_ids().filter(|&id| program.aliases.root(id) == id) {
             let ty = &program.graph.value(id).ty;
-            let n = ty.shape.elements() as usize;
-            let storage = match ty.dtype {
-                DType::I32 => Storage::I32(vec![0; n]),
-                DType::U64 => Storage::U64(vec![0; n]),
-                _ => Storage::F64(vec![f64::NAN; n]),
-            };
+            let storage = Storage::new(ty.dtype, ty.shape.elements() as usize);
             storages.insert(id, storage);
         }
         Interpreter { program, storages, algorithm: 0 }
@@ -88,20 +113,16 @@ impl Interpreter {
         let (input_types, output_types) = (types(&node.inputs), types(&node.outputs));
         let sources: Vec<Storage> = node.inputs.iter().map(|&id| self.storage_of(id)).collect();
         let over: Vec<Option<usize>> = (0..node.inputs.len()).map(|input| self.output_over(node, input)).collect();
-        let mut results: Vec<Vec<f64>> = Vec::new();
+        let mut results: Vec<Storage> = Vec::new();
         for (index, ty) in output_types.iter().enumerate() {
             let source = over.iter().position(|output| *output == Some(index));
-            results.push(match source.map(|input| &sources[input]) {
-                Some(Storage::F64(held)) => held.clone(),
-                _ => vec![f64::NAN; ty.shape.elements() as usize],
-            });
+            let fresh = || Storage::new(ty.dtype, ty.shape.elements() as usize);
+            results.push(source.map_or_else(fresh, |input| sources[input].clone()));
         }
         let mut workspace = vec![0u64; choice.workspace.div_ceil(8) as usize];
-        let operands = sources.iter().zip(&over).map(|(source, over)| match (over, source) {
-            (Some(output), _) => Input::InPlace(*output),
-            (None, Storage::F64(x)) => Input::F64(View::from_slice(x)),
-            (None, Storage::I32(x)) => Input::I32(View::from_slice(x)),
-            (None, Storage::U64(x)) => Input::U64(View::from_slice(x)),
+        let operands = sources.iter().zip(&over).map(|(source, over)| match over {
+            Some(output) => Input::InPlace(*output),
+            None => source.input(),
         });
         let launched = launch(Launch {
             node: &node.name,
@@ -110,12 +131,15 @@ impl Interpreter {
             output_types: &output_types,
             algorithm: &choice.algorithm,
             inputs: operands.collect(),
-            outputs: results.iter_mut().map(|y| Output::F64(ViewMut::from_slice(y))).collect(),
+            outputs: results.iter_mut().map(Storage::output).collect(),
             workspace: Some(bytemuck_bytes(&mut workspace)),
         });
         launched.unwrap_or_else(|error| panic!("{}: {error}", node.name));
-        for (&id, result) in node.outputs.iter().zip(&results) {
-            self.scatter(id, result);
+        for (&id, result) in node.outputs.iter().zip(results) {
+            match result {
+                Storage::F64(elements) => self.scatter(id, &elements),
+                other => drop(self.storages.insert(self.program.aliases.root(id), other)),
+            }
         }
     }
 

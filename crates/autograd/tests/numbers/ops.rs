@@ -143,6 +143,32 @@ fn batch_norm() {
     case.check(y);
 }
 
+/// The same in one op with ReLU; the residual too, and the normalised X as its own residual.
+#[test]
+fn batch_norm_with_relu() {
+    for residual in 0..3 {
+        let mut case = Case::new();
+        let x = case.leaf("x", &[3, 2, 2, 3]);
+        let (gamma, beta) = (case.leaf("gamma", &[2]), case.leaf("beta", &[2]));
+        let statistics = case.graph.push("stats", Op::BatchNormStats, &[x]).unwrap();
+        let norm = op::BatchNorm { eps: 1e-5 };
+        let mut inputs = vec![x, statistics[0], statistics[1], gamma, beta];
+        let op = match residual {
+            0 => Op::BatchNormRelu(norm),
+            1 => {
+                inputs.push(case.leaf("residual", &[3, 2, 2, 3]));
+                Op::BatchNormAddRelu(norm)
+            }
+            _ => {
+                inputs.push(x);
+                Op::BatchNormAddRelu(norm)
+            }
+        };
+        let y = case.push("y", op, &inputs);
+        case.check(y);
+    }
+}
+
 #[test]
 fn add() {
     let mut case = Case::new();

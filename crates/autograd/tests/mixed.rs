@@ -1,0 +1,116 @@
+//! Differentiation of what the passes make: gradients of weights come back to f32 before the update, fused batch norms have
+//! rules of their own, and masks still fit.
+
+use vdnn_autograd::{AutogradError, Optimizer, Options, differentiate, encode};
+use vdnn_graph::passes::Passes;
+use vdnn_graph::{Graph, InPlace, Op, Phase, Program, Role, op};
+use vdnn_layers::{
+    BatchNorm2d, Conv2d, Flatten, Layer, LayerError, Linear, MaxPool2d, Mode, Net, NetOptions, Relu, Reuse, add,
+};
+use vdnn_tensor::DType;
+
+const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16) };
+
+fn residual(mode: Mode, passes: Passes) -> Result<Net, LayerError> {
+    let options = NetOptions { batch_size: 2, image: [3, 8, 8], mode, passes, ..NetOptions::default() };
+    let mut net = Net::new("test", &options)?;
+    let image = net.image();
+    let x = Conv2d::new(3, 8, 3).padding(1).push(&mut net, "stem", image)?;
+    let x = Relu.push(&mut net, "relu0", x)?;
+    let x = MaxPool2d::new(2, 2).push(&mut net, "pool", x)?;
+    let y = Conv2d::new(8, 8, 3).padding(1).no_bias().push(&mut net, "conv1", x)?;
+    let y = BatchNorm2d::new(8).push(&mut net, "bn1", y)?;
+    let y = Relu.push(&mut net, "relu1", y)?;
+    let again = Reuse::new(Conv2d::new(8, 8, 3).padding(1).no_bias(), "conv1");
+    let y = again.push(&mut net, "conv2", y)?;
+    let y = BatchNorm2d::new(8).push(&mut net, "bn2", y)?;
+    let y = add(&mut net, "add", y, x)?;
+    let y = Relu.push(&mut net, "relu2", y)?;
+    let y = Flatten.push(&mut net, "flatten", y)?;
+    let y = Linear::new(8 * 16, 5).push(&mut net, "fc", y)?;
+    net.classify(y, 0.0)?;
+    net.lower()
+}
+
+fn train(net: Net) -> Graph {
+    let sgd = op::Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false };
+    let options = Options::train(net.loss().unwrap(), Optimizer::Sgd(sgd));
+    differentiate(net.into_graph(), &options).unwrap().graph
+}
+
+fn position(graph: &Graph, name: &str) -> usize {
+    graph.nodes().iter().position(|node| node.name == name).unwrap_or_else(|| panic!("no {name} in\n{graph}"))
+}
+
+#[test]
+fn every_weight_is_updated_in_place_from_a_gradient_of_its_own_type() {
+    let program = Program::linearize(train(residual(Mode::Train, BF16).unwrap()), InPlace::Allowed).unwrap();
+    let graph = &program.graph;
+    let mut updates = 0;
+    for node in graph.nodes().iter().filter(|node| matches!(node.op, Op::Sgd(_))) {
+        let [weight, gradient] = [node.inputs[0], node.inputs[1]];
+        assert_eq!(graph.value(weight).ty, graph.value(gradient).ty);
+        assert_eq!(graph.value(gradient).role, Role::ParameterGradient);
+        assert_eq!(graph.value(gradient).name, format!("{}.grad", graph.value(weight).name));
+        assert_eq!(program.aliases.location(weight), program.aliases.location(node.outputs[0]));
+        updates += 1;
+    }
+    assert_eq!(updates, graph.values().iter().filter(|v| v.role == Role::Parameter && v.producer.is_none()).count());
+    let halves = graph.persistents().iter().filter(|p| graph.value(p.initial).ty.dtype.is_half()).count();
+    assert_eq!(halves, 0, "nothing in half precision outlives the iteration");
+}
+
+/// Weight gradient, data gradient, cast of the weight's gradient, update; once for a weight that is used twice.
+#[test]
+fn a_shared_weight_has_one_cast_each_way() {
+    let graph = train(residual(Mode::Train, BF16).unwrap());
+    let order = [
+        "conv1.weight.bf16",
+        "conv1",
+        "conv2",
+        "conv2.weight_grad",
+        "conv2.data_grad",
+        "conv1.weight_grad",
+        "conv1.data_grad",
+        "conv1.weight.bf16.data_grad",
+        "conv1.weight.update",
+        "pool.data_grad",
+    ];
+    let places = order.map(|name| position(&graph, name));
+    assert!(places.is_sorted(), "{order:?} at {places:?}");
+    let casts = graph.nodes().iter().filter(|node| matches!(node.op, Op::Cast(_)));
+    let of_weight = casts.filter(|node| node.name.starts_with("conv1.weight")).count();
+    assert_eq!(of_weight, 2);
+    assert!(graph.nodes().iter().all(|node| node.name != "image.bf16.data_grad"), "the image has no gradient");
+}
+
+#[test]
+fn masks_and_indices_fit_half_precision() {
+    let program = Program::linearize(train(residual(Mode::Train, BF16).unwrap()), InPlace::Allowed).unwrap();
+    let encoded = encode(&program).unwrap().unwrap().graph;
+    let types = |name: &str| encoded.value(encoded.find_value(name).unwrap()).ty.to_string();
+    assert_eq!(types("relu0.mask"), "u8[2, 64]");
+    assert_eq!(types("pool.indices"), "u8[2, 8, 4, 4] nhwc");
+    assert_eq!(types("relu2.mask"), "u8[2, 16]");
+    assert!(encoded.nodes().iter().any(|node| node.phase == Phase::Backward && node.op == Op::ReluMaskGrad));
+}
+
+#[test]
+fn fused_statistics_must_be_those_of_the_batch() {
+    let net = residual(Mode::Eval, Passes { fuse: true, storage: None }).unwrap();
+    assert!(net.graph().nodes().iter().any(|node| matches!(node.op, Op::BatchNormAddRelu(_))));
+    let options = Options::train(net.loss().unwrap(), Optimizer::None);
+    let refusal = differentiate(net.into_graph(), &options).unwrap_err();
+    assert!(matches!(refusal, AutogradError::NotDifferentiable { op: "batch_norm_add_relu", .. }), "{refusal}");
+}
+
+#[test]
+fn half_precision_starts_from_f32() {
+    let options = NetOptions { image: [1, 2, 2], dtype: DType::F64, passes: BF16, ..NetOptions::default() };
+    let mut net = Net::new("wide", &options).unwrap();
+    let image = net.image();
+    let x = Flatten.push(&mut net, "flatten", image).unwrap();
+    net.classify(x, 0.0).unwrap();
+    let refusal = net.lower().unwrap_err().to_string();
+    assert!(refusal.contains("image of wide") && refusal.contains("expected an f32 network"), "{refusal}");
+}
