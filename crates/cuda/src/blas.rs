@@ -4,6 +4,8 @@ use core::ffi::{CStr, c_void};
 
 use cudarc::cublas::sys::{cublasComputeType_t as Compute, cublasHandle_t, cudaDataType_t};
 
+use vdnn_tensor::DType;
+
 use crate::CudaError;
 use crate::context::Stream;
 use crate::cudnn::Precision;
@@ -25,7 +27,7 @@ pub struct Matrix {
     pub transposed: bool,
 }
 
-/// `C [m, n] = alpha · op(A) [m, k] · op(B) [k, n] + beta · C`, all f32.
+/// `C [m, n] = alpha · op(A) [m, k] · op(B) [k, n] + beta · C`, all of one type; sums are f32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
     /// Rows of C.
@@ -46,7 +48,9 @@ pub struct Product {
     pub c: u64,
     /// Elements from one row of C to the next.
     pub c_row_stride: u64,
-    /// Whether TF32 may be used.
+    /// Type of A, B and C: f32, f16 or bf16.
+    pub dtype: DType,
+    /// Of f32: whether TF32 may be used.
     pub precision: Precision,
 }
 
@@ -106,14 +110,16 @@ impl Blas {
             return Ok(());
         }
         // cuBLAS is column-major: our row-major C is its transpose, and Cᵀ = op(B)ᵀ · op(A)ᵀ.
-        let compute = match p.precision {
-            Precision::Fp32 => Compute::CUBLAS_COMPUTE_32F_PEDANTIC,
-            Precision::Tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
-        } as u32;
+        let (element, compute) = match (p.dtype, p.precision) {
+            (DType::BF16, _) => (cudaDataType_t::CUDA_R_16BF, Compute::CUBLAS_COMPUTE_32F),
+            (DType::F16, _) => (cudaDataType_t::CUDA_R_16F, Compute::CUBLAS_COMPUTE_32F),
+            (_, Precision::Fp32) => (cudaDataType_t::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_PEDANTIC),
+            (_, Precision::Tf32) => (cudaDataType_t::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
+        };
+        let (element, compute) = (element as u32, compute as u32);
         let operation = |m: &Matrix| u32::from(m.transposed); // CUBLAS_OP_N is 0, CUBLAS_OP_T is 1
         let pointer = |address: u64| address as *const c_void;
         let (alpha, beta) = (std::ptr::from_ref(&p.alpha).cast(), std::ptr::from_ref(&p.beta).cast());
-        let f32 = cudaDataType_t::CUDA_R_32F as u32;
         let default_algorithm = -1;
         // SAFETY: the caller answers for the addresses; the factors are read during the call.
         let status = unsafe {
@@ -126,14 +132,14 @@ impl Blas {
                 p.k as i64,
                 alpha,
                 pointer(p.b.address),
-                f32,
+                element,
                 p.b.row_stride as i64,
                 pointer(p.a.address),
-                f32,
+                element,
                 p.a.row_stride as i64,
                 beta,
                 p.c as *mut c_void,
-                f32,
+                element,
                 p.c_row_stride as i64,
                 compute,
                 default_algorithm,

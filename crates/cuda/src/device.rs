@@ -33,7 +33,7 @@ use std::time::Instant;
 use vdnn_graph::{Graph, Op, Program, Role};
 use vdnn_runtime::{Description, Device, DeviceError, KernelRequest, PreparedId};
 use vdnn_schedule::{Choice, KernelTable, Profile, Schedule, Space, Timeline};
-use vdnn_tensor::{Bytes, DType};
+use vdnn_tensor::Bytes;
 
 pub use measure::MeasureOptions;
 
@@ -232,9 +232,10 @@ impl CudaDevice {
         let device = format!("cuda:{}", self.gpu.context.ordinal);
         for node in graph.nodes() {
             let types = || node.inputs.iter().chain(&node.outputs).map(|&id| &graph.value(id).ty);
-            if types().any(|ty| ty.dtype.is_float() && ty.dtype != DType::F32) {
+            let refused = types().find_map(|ty| words::no_type(ty.dtype, self.gpu.context.capability));
+            if let Some(advice) = refused {
                 let operands: Vec<String> = types().map(ToString::to_string).collect();
-                let operands = format!("{}; use --dtype f32 or tf32", operands.join(", "));
+                let operands = format!("{}; {advice}", operands.join(", "));
                 return Err(DeviceError::Unsupported { device, op: node.op.kind().to_string(), operands });
             }
         }

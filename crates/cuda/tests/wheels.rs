@@ -161,6 +161,37 @@ fn convolutions_take_bias_and_relu_in_half_precision() {
     }
 }
 
+/// Half precision in NHWC order: a stem with padded channels, ResNet's and DenseNet's layers, slices of pixels, odd channels.
+#[test]
+fn half_precision_with_channels_innermost_has_deterministic_plans() {
+    let Some(device) = h200() else { return };
+    let dense = |x, k, filter, stride, padding| {
+        let base = ConvolutionProblem::dense(Direction::Forward, x, k, filter, stride, padding);
+        ConvolutionProblem { order: Order::Nhwc, dtype: DType::BF16, ..base }
+    };
+    let slice = dense([8, 64, 28, 28], 32, 3, 1, 1);
+    let problems = [
+        dense([32, 8, 224, 224], 64, 7, 2, 3),
+        dense([32, 64, 56, 56], 64, 3, 1, 1),
+        dense([32, 64, 56, 56], 256, 1, 1, 0),
+        dense([32, 256, 56, 56], 512, 1, 2, 0),
+        dense([2, 12, 9, 9], 20, 3, 1, 1),
+        dense([2, 5, 9, 9], 7, 3, 1, 1),
+        ConvolutionProblem { x_batch_stride: 28 * 28 * 256, y_batch_stride: 28 * 28 * 256, ..slice },
+        ConvolutionProblem { groups: 32, ..dense([4, 64, 14, 14], 64, 3, 1, 1) },
+    ];
+    for (problem, dtype) in problems.iter().flat_map(|p| [DType::BF16, DType::F16].map(|t| (*p, t))) {
+        for direction in Direction::ALL {
+            let alignment = if problem.c % 8 == 0 && problem.k % 8 == 0 { 16 } else { 2 };
+            let problem = ConvolutionProblem { direction, dtype, alignment, ..problem };
+            let plans = enumerate(Target::Described(&device), &problem, &Wanted::default());
+            let plans = plans.unwrap_or_else(|e| panic!("{e}"));
+            let workspace: BTreeSet<u64> = plans.iter().map(|p| p.workspace_bytes >> 10).collect();
+            eprintln!("{problem}: {} plans, workspace in KiB {workspace:?}", plans.len());
+        }
+    }
+}
+
 /// What networks of the zoo and the trial on a GPU ask for, in strict f32 and always the same bits.
 #[test]
 fn unusual_convolutions_have_deterministic_plans() {

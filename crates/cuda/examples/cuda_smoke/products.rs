@@ -5,6 +5,7 @@ use vdnn_cuda::CudaError;
 use vdnn_cuda::blas::{BEST_WORKSPACE, Blas, LEAST_WORKSPACE, Matrix, Product};
 use vdnn_cuda::cudnn::Precision;
 use vdnn_cuda::memory::DeviceArena;
+use vdnn_tensor::DType;
 
 use crate::{Bench, download, numbers, relative_error, upload};
 
@@ -67,6 +68,7 @@ fn one(
         beta,
         c: arena.address(2 * SLOT),
         c_row_stride: ldc,
+        dtype: DType::F32,
         precision,
     };
     // SAFETY: the slots hold the matrices.

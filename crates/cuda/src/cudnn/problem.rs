@@ -42,7 +42,8 @@ pub enum Order {
 
 /// A convolution X `[N, C, H, W]`, W `[K, C / groups, KH, KW]`, Y `[N, K, OH, OW]`.
 ///
-/// Samples of X and Y may lie further apart than they are long, because a value can be a slice of a concatenation.
+/// Samples of X and Y may lie further apart than they are long, because a value can be a slice of a concatenation; in NHWC
+/// order pixels do, so a sample's distance is that of its pixels times their number. Padding channels count among `c`.
 /// The bias is a kernel of its own, unless it is taken in with ReLU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConvolutionProblem {
@@ -142,6 +143,12 @@ impl ConvolutionProblem {
             return Err(CudaError::EmptyConvolution { problem: self.to_string() });
         }
         let [oh, ow] = self.output()?;
+        if self.order == Order::Nhwc {
+            let pixels = [(self.x_batch_stride, self.h * self.w), (self.y_batch_stride, oh * ow)];
+            if pixels.iter().any(|(stride, pixels)| !stride.is_multiple_of(*pixels)) {
+                return Err(self.impossible("a batch stride that is no whole number of elements a pixel"));
+            }
+        }
         if self.groups == 0 || !self.c.is_multiple_of(self.groups) || !self.k.is_multiple_of(self.groups) {
             return Err(self.impossible("the groups do not divide the channels"));
         }
@@ -196,7 +203,11 @@ impl ConvolutionProblem {
         let [_, c, h, w] = extents;
         let strides = match self.order {
             Order::Nchw => [batch, h * w, w, 1],
-            Order::Nhwc => [batch, 1, w * c, c],
+            // A slice of channels has its pixels further apart than they are long, all the same way.
+            Order::Nhwc => {
+                let pixel = batch.checked_div(h * w).unwrap_or(c);
+                [batch, 1, w * pixel, pixel]
+            }
         };
         (extents, strides)
     }
@@ -269,6 +280,10 @@ mod tests {
     fn strides_follow_the_order() {
         assert_eq!(problem().x().1, [504, 63, 7, 1]);
         assert_eq!(ConvolutionProblem { order: Order::Nhwc, ..problem() }.x().1, [504, 1, 56, 8]);
+        let apart = ConvolutionProblem { order: Order::Nhwc, x_batch_stride: 63 * 24, ..problem() };
+        assert_eq!(apart.x().1, [63 * 24, 1, 7 * 24, 24]);
+        let torn = ConvolutionProblem { x_batch_stride: 63 * 24 + 1, ..apart };
+        assert!(apart.validate().is_ok() && torn.validate().is_err());
         let slice = ConvolutionProblem { y_batch_stride: 1000, ..problem() };
         assert_eq!(slice.y().unwrap(), ([2, 16, 5, 4], [1000, 20, 4, 1]));
     }

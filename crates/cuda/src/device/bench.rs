@@ -89,7 +89,7 @@ impl<'a> Pattern<'a> {
     fn slices(&self) -> String {
         let all = self.inputs.iter().chain(&self.outputs).enumerate();
         let slices = all.filter(|(_, operand)| !operand.is_contiguous());
-        slices.map(|(index, operand)| format!(" {index}+{}", operand.batch_stride)).collect()
+        slices.map(|(index, operand)| format!(" {index}+{}", operand.row_stride)).collect()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use vdnn_graph::Op;
 use vdnn_graph::op::Conv2d;
-use vdnn_tensor::{DType, Layout};
+use vdnn_tensor::{DType, Layout, MemoryOrder};
 
 use super::site::Site;
-use crate::cudnn::{ConvolutionProblem, Direction, Order};
+use crate::cudnn::{ConvolutionProblem, Direction, Order, Precision};
 use crate::kernels::Operand;
 
 /// Alignment in bytes beyond which cuDNN's kernels get no better.
@@ -34,14 +34,20 @@ impl Convolution<'_> {
         }
         let n = self.problem.n / pieces;
         let [x, w, y] = &self.operands;
-        let start = |of: &Operand<'_>, piece: u64| of.address + piece * n * of.batch_stride * of.ty.dtype.size();
+        let sample = |of: &Operand<'_>| of.rows() / of.samples().max(1) * of.row_stride * of.ty.dtype.size();
+        let start = |of: &Operand<'_>, piece: u64| of.address + piece * n * sample(of);
         let addresses: Vec<[u64; 3]> = (0..pieces).map(|piece| [start(x, piece), w.address, start(y, piece)]).collect();
         let mut problem = ConvolutionProblem { n, ..self.problem };
         problem.alignment = addresses.iter().flatten().map(|&address| alignment(address)).min()?;
-        if n == 1 {
+        if n == 1 && problem.order == Order::Nchw {
             problem.pack();
         }
         Some(Cut { problem, addresses })
+    }
+
+    /// False for weight gradients in half precision: their pieces' sums would be rounded one after the other.
+    pub fn adds_pieces_exactly(&self) -> bool {
+        self.problem.direction != Direction::WeightGradient || !self.problem.dtype.is_half()
     }
 
     /// True when there is nothing to compute. The result is then zero where it has elements.
@@ -74,11 +80,7 @@ fn problem<'a>(
     operands: [Operand<'a>; 3],
 ) -> Result<Convolution<'a>, String> {
     let [x, w, y] = operands;
-    for operand in &operands {
-        if operand.ty.dtype != DType::F32 || operand.ty.layout != Layout::default() {
-            return Err(format!("expected f32 in NCHW order, found {}; use --dtype f32", operand.ty));
-        }
-    }
+    let order = order_of(&operands)?;
     if !w.is_contiguous() {
         return Err("expected weights in one piece, found a slice".to_string());
     }
@@ -86,11 +88,15 @@ fn problem<'a>(
         operand.ty.shape.nchw().ok_or_else(|| format!("expected four dimensions, found {}", operand.ty))
     };
     let ([n, c, h, width], [k, _, kh, kw], [_, _, oh, ow]) = (extents(&x)?, extents(&w)?, extents(&y)?);
+    // Padding channels are zeros in X and W, so they add nothing.
+    let c = c + u64::from(x.ty.layout.channel_padding);
+    let dtype = x.ty.dtype;
     let mut problem = ConvolutionProblem {
         direction,
-        dtype: DType::F32,
-        precision: site.precision,
-        order: Order::Nchw,
+        dtype,
+        // What is multiplied in half precision knows no TF32: equal problems stay equal.
+        precision: if dtype == DType::F32 { site.precision } else { Precision::Fp32 },
+        order,
         n,
         c,
         h,
@@ -108,10 +114,31 @@ fn problem<'a>(
         alignment: operands.iter().map(|operand| alignment(operand.address)).min().unwrap_or(BEST_ALIGNMENT),
     };
     // The distance of one sample to the next means nothing when there is one: equal problems stay equal.
-    if n > 1 {
-        (problem.x_batch_stride, problem.y_batch_stride) = (x.batch_stride, y.batch_stride);
-    }
+    let apart = |operand: &Operand<'_>, pixels: u64| match order {
+        Order::Nchw if n > 1 => Some(operand.row_stride),
+        Order::Nhwc if n * pixels > 1 => Some(operand.row_stride * pixels),
+        _ => None,
+    };
+    problem.x_batch_stride = apart(&x, h * width).unwrap_or(problem.x_batch_stride);
+    problem.y_batch_stride = apart(&y, oh * ow).unwrap_or(problem.y_batch_stride);
     Ok(Convolution { problem, operands })
+}
+
+/// The order of all operands: NCHW of f32, NHWC of half precision, X and W with the same padding channels.
+fn order_of([x, w, y]: &[Operand<'_>; 3]) -> Result<Order, String> {
+    let nhwc = |channel_padding| Layout { order: MemoryOrder::Nhwc, channel_padding };
+    let padding = x.ty.layout.channel_padding;
+    let layouts = [x, w, y].map(|operand| operand.ty.layout);
+    let dtypes = [x, w, y].map(|operand| operand.ty.dtype);
+    if dtypes == [DType::F32; 3] && layouts == [Layout::default(); 3] {
+        return Ok(Order::Nchw);
+    }
+    let one_half = dtypes[0].is_half() && dtypes == [dtypes[0]; 3];
+    if one_half && layouts == [nhwc(padding), nhwc(padding), nhwc(0)] {
+        return Ok(Order::Nhwc);
+    }
+    let found = [x, w, y].map(|operand| operand.ty.to_string()).join(", ");
+    Err(format!("expected X, W and Y in f32 NCHW or in f16 or bf16 NHWC, found {found}; use --dtype f32"))
 }
 
 /// What the first address is a multiple of, as far as it matters. Strides cuDNN knows by themselves.
@@ -156,7 +183,7 @@ mod tests {
     #[test]
     fn slices_bring_their_stride_and_alignment() {
         let (x, w, y) = (f32s([5, 8, 4, 4]), f32s([6, 8, 1, 1]), f32s([5, 6, 4, 4]));
-        let slice = |ty, address, stride| Operand { ty, address, batch_stride: stride };
+        let slice = |ty, address, stride| Operand { ty, address, row_stride: stride };
         let op = Op::Conv2d(Conv2d::default());
         let w = Operand::contiguous(&w, 512);
         let even = found(&op, &[slice(&x, 256, 160), w], &[slice(&y, 1024, 96)]);
@@ -169,7 +196,7 @@ mod tests {
     #[test]
     fn pieces_are_samples_one_after_the_other() {
         let (x, w, y) = (f32s([6, 1, 3, 3]), f32s([6, 1, 1, 1]), f32s([6, 6, 3, 3]));
-        let slice = Operand { ty: &y, address: 1024, batch_stride: 60 };
+        let slice = Operand { ty: &y, address: 1024, row_stride: 60 };
         let operands = [Operand::contiguous(&x, 256), Operand::contiguous(&w, 512), slice];
         let op = Op::Conv2d(Conv2d::default());
         let problem = found(&op, &operands[..2], &operands[2..]);
@@ -185,9 +212,31 @@ mod tests {
     }
 
     #[test]
+    fn channels_innermost_bring_the_distance_of_pixels_and_count_padding() {
+        let half = |dims: [u64; 4], channel_padding| {
+            let layout = Layout { order: MemoryOrder::Nhwc, channel_padding };
+            TensorType { layout, ..TensorType::new(dims, DType::BF16) }
+        };
+        let (x, w, y) = (half([4, 3, 8, 6], 5), half([16, 3, 3, 3], 5), half([4, 16, 6, 4], 0));
+        let slice = Operand { ty: &y, address: 1024, row_stride: 40 };
+        let operands = [Operand::contiguous(&x, 256), Operand::contiguous(&w, 512), slice];
+        let op = Op::Conv2d(Conv2d::default());
+        let problem = found(&op, &operands[..2], &operands[2..]);
+        assert_eq!((problem.c, problem.order, problem.dtype), (8, Order::Nhwc, DType::BF16));
+        assert_eq!((problem.x_batch_stride, problem.y_batch_stride), (8 * 48, 40 * 24));
+        assert!(problem.validate().is_ok(), "{problem}");
+        let halves = Convolution { problem, operands }.cut(2).unwrap();
+        assert_eq!(halves.addresses[1], [256 + 2 * 8 * 48 * 2, 512, 1024 + 2 * 40 * 24 * 2]);
+        let singles = Convolution { problem, operands }.cut(4).unwrap().problem;
+        assert_eq!((singles.n, singles.y_batch_stride), (1, 40 * 24));
+        let mixed = [Operand::contiguous(&x, 256), Operand::contiguous(&y, 512), slice];
+        assert!(order_of(&mixed).unwrap_err().contains("expected X, W and Y"));
+    }
+
+    #[test]
     fn one_sample_has_no_stride() {
         let (x, w, y) = (f32s([1, 8, 4, 4]), f32s([6, 8, 1, 1]), f32s([1, 6, 4, 4]));
-        let slice = Operand { ty: &x, address: 256, batch_stride: 9999 };
+        let slice = Operand { ty: &x, address: 256, row_stride: 9999 };
         let op = Op::Conv2d(Conv2d::default());
         let problem = found(&op, &[slice, Operand::contiguous(&w, 0)], &[Operand::contiguous(&y, 0)]);
         assert_eq!((problem.x_batch_stride, problem.alignment), (128, 16));

@@ -94,15 +94,7 @@ impl Places {
     /// An operand like `pattern`, whose address counts only for its alignment, at an offset.
     pub fn operand<'a>(&mut self, pattern: &Operand<'a>) -> Operand<'a> {
         let odd = pattern.address % ALIGNMENT;
-        let size = pattern.ty.dtype.size();
-        let samples = pattern.ty.shape.samples();
-        let span = match samples.checked_sub(1) {
-            Some(gaps) if pattern.batch_stride >= pattern.ty.shape.elements_per_sample() => {
-                (gaps * pattern.batch_stride + pattern.ty.shape.elements_per_sample()) * size
-            }
-            _ => pattern.ty.bytes(),
-        };
-        let offset = self.bytes(odd + span.max(pattern.ty.bytes())) + odd;
+        let offset = self.bytes(odd + pattern.span().max(pattern.ty.bytes())) + odd;
         Operand { address: offset, ..*pattern }
     }
 }
@@ -190,9 +182,9 @@ mod tests {
         let ty = TensorType::new([3, 5], DType::F32);
         let mut places = Places::default();
         let whole = places.operand(&Operand::contiguous(&ty, 512));
-        let odd = places.operand(&Operand { ty: &ty, address: 516, batch_stride: 7 });
+        let odd = places.operand(&Operand { ty: &ty, address: 516, row_stride: 7 });
         let last = places.operand(&Operand::contiguous(&ty, 0));
-        assert_eq!((whole.address, odd.address, odd.batch_stride), (0, 260, 7));
+        assert_eq!((whole.address, odd.address, odd.row_stride), (0, 260, 7));
         assert!(last.address >= 260 + (2 * 7 + 5) * 4 && last.address.is_multiple_of(ALIGNMENT));
         assert_eq!(places.end(), last.address + 60);
     }

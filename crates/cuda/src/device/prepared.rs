@@ -270,7 +270,7 @@ fn kernel_error(node: &Node, algorithm: &str, reason: String) -> DeviceError {
     DeviceError::Kernel { node: node.name.clone(), algorithm: algorithm.to_string(), reason }
 }
 
-/// A value at its rows: in one piece, or a row a sample.
+/// A value at its rows: in one piece, or a row a sample or, where channels are innermost, a pixel.
 fn operand<'a>(ty: &'a TensorType, rows: &Rows, address: u64) -> Result<Operand<'a>, String> {
     let size = ty.dtype.size();
     if rows.bytes() != ty.bytes() {
@@ -279,10 +279,11 @@ fn operand<'a>(ty: &'a TensorType, rows: &Rows, address: u64) -> Result<Operand<
     if rows.rows <= 1 || rows.stride == rows.row_bytes || ty.bytes() == 0 {
         return Ok(Operand::contiguous(ty, address));
     }
-    if rows.rows != ty.shape.samples() || !rows.stride.is_multiple_of(size) || rows.stride < rows.row_bytes {
+    if rows.rows != ty.rows() || !rows.stride.is_multiple_of(size) || rows.stride < rows.row_bytes {
         let (rows, stride) = (rows.rows, rows.stride);
         return Err(format!(
-            "expected {ty} with a row for each sample, found {rows} rows at a distance of {stride} bytes"
+            "expected {ty} with a row for each sample, or pixel where channels are innermost, found {rows} rows at a distance \
+             of {stride} bytes"
         ));
     }
     Ok(Operand::from_rows(ty, address, rows.rows, rows.stride))
@@ -297,11 +298,21 @@ mod tests {
     fn rows_become_strides_between_samples() {
         let ty = TensorType::new([3, 2, 2], DType::F32);
         let slice = operand(&ty, &Rows { offset: 0, rows: 3, row_bytes: 16, stride: 40 }, 256).unwrap();
-        assert_eq!((slice.address, slice.batch_stride), (256, 10));
+        assert_eq!((slice.address, slice.row_stride), (256, 10));
         let whole = operand(&ty, &Rows::contiguous(0, 48), 256).unwrap();
-        assert_eq!(whole.batch_stride, 4);
+        assert_eq!(whole.row_stride, 4);
         let adjacent = operand(&ty, &Rows { offset: 0, rows: 6, row_bytes: 8, stride: 8 }, 256).unwrap();
-        assert_eq!(adjacent.batch_stride, 4);
+        assert_eq!(adjacent.row_stride, 4);
+    }
+
+    #[test]
+    fn rows_become_strides_between_pixels_where_channels_are_innermost() {
+        let layout = vdnn_tensor::Layout { order: vdnn_tensor::MemoryOrder::Nhwc, channel_padding: 0 };
+        let ty = TensorType { layout, ..TensorType::new([2, 3, 1, 2], DType::BF16) };
+        let slice = operand(&ty, &Rows { offset: 0, rows: 4, row_bytes: 6, stride: 16 }, 256).unwrap();
+        assert_eq!((slice.row_stride, slice.span()), (8, (3 * 8 + 3) * 2));
+        let samples = Rows { offset: 0, rows: 2, row_bytes: 12, stride: 32 };
+        assert!(operand(&ty, &samples, 256).unwrap_err().contains("or pixel"));
     }
 
     #[test]

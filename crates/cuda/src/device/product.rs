@@ -49,9 +49,14 @@ pub(super) fn of(site: &Site<'_>) -> Option<Result<Found, String>> {
         _ => return None,
     };
     let c = c?;
+    let dtype = c.ty.dtype;
     for operand in [first?, second?, c] {
-        if operand.ty.dtype != DType::F32 || operand.ty.layout != Layout::default() {
-            return Some(Err(format!("expected f32, found {}; use --dtype f32", operand.ty)));
+        let known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16) && operand.ty.dtype == dtype;
+        if !known || operand.ty.layout != Layout::default() {
+            let found = operand.ty;
+            return Some(Err(format!(
+                "expected matrices of one type, f32, f16 or bf16, found {found}; use --dtype f32"
+            )));
         }
     }
     // The length of the sums: `in` forward, `out` for dX, N for dW; in each case the first input's other extent.
@@ -69,6 +74,7 @@ pub(super) fn of(site: &Site<'_>) -> Option<Result<Found, String>> {
         beta: 0.0,
         c: c.address,
         c_row_stride: row_stride(c),
+        dtype,
         precision: site.precision,
     };
     Some(Ok(Found { product }))
@@ -79,7 +85,7 @@ fn matrix(operand: &Operand<'_>, transposed: bool) -> Matrix {
 }
 
 fn row_stride(operand: &Operand<'_>) -> u64 {
-    if operand.ty.shape.samples() > 1 { operand.batch_stride } else { operand.ty.shape.dim(1) }
+    if operand.ty.shape.samples() > 1 { operand.row_stride } else { operand.ty.shape.dim(1) }
 }
 
 #[cfg(test)]
@@ -123,7 +129,7 @@ mod tests {
     #[test]
     fn rows_of_a_slice_lie_apart() {
         let (x, y) = (TensorType::new([2, 3], DType::F32), TensorType::new([2, 2], DType::F32));
-        let slice = Operand { ty: &x, address: 8, batch_stride: 10 };
+        let slice = Operand { ty: &x, address: 8, row_stride: 10 };
         let product = found(&Op::Linear, &[slice, Operand::contiguous(&x, 80)], Operand::contiguous(&y, 0));
         assert_eq!((product.a.row_stride, product.b.row_stride, product.c_row_stride), (10, 3, 2));
     }

@@ -88,6 +88,12 @@ impl Site<'_> {
             works.extend(zeros(&self.outputs[0]));
         } else {
             let (name, pieces) = split_pieces(self.algorithm);
+            if pieces > 1 && !found.adds_pieces_exactly() {
+                return Err(format!(
+                    "expected the whole batch at once, found {pieces} pieces of a weight gradient in {}",
+                    found.problem.dtype
+                ));
+            }
             let cut = found.cut(pieces).ok_or_else(|| format!("expected samples that divide into {pieces} pieces"))?;
             let plan = plans.find(gpu, &cut.problem, name)?;
             works = self.pieces(&cut, &plan, gpu)?;
@@ -119,7 +125,7 @@ impl Site<'_> {
         Ok(works)
     }
 
-    /// Adds what lies at `address` to the output.
+    /// Adds what lies at `address` to the output. Only in f32: in half precision every addition would round.
     fn add_to_output(&self, address: u64, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
         let sum = self.outputs[0];
         let plan = kernels::prepare(&Op::Add, &[sum, Operand::contiguous(sum.ty, address)], &[sum], 0);
@@ -161,7 +167,7 @@ impl Site<'_> {
     }
 }
 
-/// Sets an output to zero: one stretch, or one a sample when it is a slice.
+/// Sets an output to zero: one stretch, or one a row when it is a slice.
 fn zeros(output: &Operand<'_>) -> Vec<Work> {
     let (size, total) = (output.ty.dtype.size(), output.ty.bytes());
     if total == 0 {
@@ -170,7 +176,7 @@ fn zeros(output: &Operand<'_>) -> Vec<Work> {
     if output.is_contiguous() {
         return vec![Work::Zero(Bytes { address: output.address, bytes: total })];
     }
-    let bytes = output.ty.shape.elements_per_sample() * size;
-    let row = |n: u64| Work::Zero(Bytes { address: output.address + n * output.batch_stride * size, bytes });
-    (0..output.ty.shape.samples()).map(row).collect()
+    let bytes = output.row() * size;
+    let row = |n: u64| Work::Zero(Bytes { address: output.address + n * output.row_stride * size, bytes });
+    (0..output.rows()).map(row).collect()
 }

@@ -3,7 +3,7 @@
 use vdnn_graph::Node;
 use vdnn_runtime::DeviceError;
 use vdnn_schedule::{Action, Choice, Direction, Schedule};
-use vdnn_tensor::Bytes;
+use vdnn_tensor::{Bytes, DType};
 
 use super::bench::Failure;
 use super::gpu::Gpu;
@@ -59,6 +59,17 @@ pub(super) fn misuse(place: &str, reason: &str) -> DeviceError {
     DeviceError::Schedule { place: place.to_string(), reason: reason.to_string() }
 }
 
+/// What to try where a card of such a capability, or our kernels, do not take a type; `None` where they do.
+pub(super) fn no_type(dtype: DType, capability: (u32, u32)) -> Option<&'static str> {
+    match dtype {
+        DType::F64 => Some("use --dtype f32 or tf32"),
+        DType::BF16 if capability < (8, 0) => {
+            Some("this card has no bf16 (compute capability 8.0 or later has); use --dtype f16 or f32")
+        }
+        _ => None,
+    }
+}
+
 /// A node's choices, or why it has none.
 pub(super) fn in_words(node: &Node, choices: Result<Vec<Choice>, Failure>) -> Result<Vec<Choice>, DeviceError> {
     choices.map_err(|failure| broken(&node.name, failure))
@@ -107,5 +118,18 @@ pub(super) fn label(schedule: &Schedule, command: usize) -> String {
             let name = schedule.nodes.get(node.index()).map_or("a node", String::as_str);
             if *run == 0 { name.to_string() } else { format!("{name} (run {run})") }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_a_card_lacks_come_with_advice() {
+        assert!(no_type(DType::BF16, (7, 5)).is_some_and(|advice| advice.contains("--dtype f16")));
+        assert_eq!(no_type(DType::BF16, (9, 0)), None);
+        assert_eq!(no_type(DType::F16, (7, 5)), None);
+        assert!(no_type(DType::F64, (9, 0)).is_some());
     }
 }

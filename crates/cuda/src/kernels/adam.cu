@@ -22,12 +22,11 @@ DEVICE void adam(const float* w, const float* dw, const float* m, const float* v
     corrections[1] = (float)(1.0 / (1.0 - power(beta2, t)));
   }
   __syncthreads();
-  Tile t = tile_of<V>(gridDim.x);
   const float* const in[4] = {w, dw, m, v};
   float* const out[3] = {new_w, new_m, new_v};
   float rate = *lr, c1 = corrections[0], c2 = corrections[1], keep = decoupled ? 1.f - rate * decay : 1.f;
   float b1 = (float)beta1, b2 = (float)beta2, r1 = (float)(1.0 - beta1), r2 = (float)(1.0 - beta2);
-  map_tile<V>(in, out, t.start, len, [=](const float (&x)[4], float (&y)[3]) {
+  map_row<V>(in, out, len, [=](const float (&x)[4], float (&y)[3]) {
     float g = decoupled ? x[1] : fmaf(decay, x[0], x[1]);
     y[1] = fmaf(b1, x[2], r1 * g);
     y[2] = fmaf(b2, x[3], r2 * g * g);
@@ -35,12 +34,12 @@ DEVICE void adam(const float* w, const float* dw, const float* m, const float* v
   });
 }
 
-WIDE_KERNEL adam_v4(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
+WIDE_KERNEL adam_packed(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
                u64 len, const float* lr, const u64* iteration, double beta1, double beta2, float eps, float decay,
                u32 decoupled, const float* guard) {
   adam<4>(w, dw, m, v, new_w, new_m, new_v, len, lr, iteration, beta1, beta2, eps, decay, decoupled, guard);
 }
-KERNEL adam_v1(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
+KERNEL adam_single(const float* w, const float* dw, const float* m, const float* v, float* new_w, float* new_m, float* new_v,
                u64 len, const float* lr, const u64* iteration, double beta1, double beta2, float eps, float decay,
                u32 decoupled, const float* guard) {
   adam<1>(w, dw, m, v, new_w, new_m, new_v, len, lr, iteration, beta1, beta2, eps, decay, decoupled, guard);

@@ -1,6 +1,6 @@
 //! The Adam and AdamW updates.
 
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan, Rows};
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, Walk};
 use super::{KernelError, Operand, guarded, operands, whole};
 use KernelArg::{F32, F64, U32, U64};
 use vdnn_graph::op::Adam;
@@ -12,13 +12,14 @@ pub(super) fn prepare(op: &Adam, inputs: &[Operand<'_>], outputs: &[Operand<'_>]
         (operands("adam", inputs)?, operands("adam", outputs)?);
     let all = [w, dw, m, v, new_w, new_m, new_v];
     whole("adam", &all)?;
-    let rows = Rows::merged(&all);
-    if rows.is_empty() {
+    let walk = Walk::merged(&all);
+    if walk.is_empty() {
         return Ok(LaunchPlan::default());
     }
+    walk.args("adam")?; // Refuses more packs than kernels count to; they lie in one row.
     let mut args: Vec<KernelArg> = all.iter().map(|o| U64(o.address)).collect();
-    args.extend([U64(rows.len), U64(rate.address), U64(iteration.address), F64(op.beta1), F64(op.beta2)]);
+    args.extend([U64(walk.len), U64(rate.address), U64(iteration.address), F64(op.beta1), F64(op.beta2)]);
     args.extend([F32(op.eps as f32), F32(op.weight_decay as f32), U32(u32::from(op.decoupled)), guard]);
-    let function = rows.pick("adam_v4", "adam_v1");
-    Ok(vec![KernelLaunch::new("adam", "adam.cu", function, rows.blocks(), args)?].into())
+    let function = walk.pick("adam_packed", "adam_single");
+    Ok(vec![KernelLaunch::new("adam", "adam.cu", function, walk.blocks(), args)?].into())
 }

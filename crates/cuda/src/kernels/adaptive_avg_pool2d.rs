@@ -1,10 +1,12 @@
-//! Adaptive average pooling and its gradient.
+//! Adaptive average pooling and its gradient. Half precision has channels innermost.
 
+use super::nhwc::Pixels;
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, sample_len};
 use super::window::{addresses, pixels, size};
-use super::{KernelError, Operand, operands};
+use super::{KernelError, Operand, file_of, files, operands};
 
 const FILE: &str = "adaptive_avg_pool2d.cu";
+const NHWC: [&str; 3] = files!("adaptive_avg_pool2d_nhwc");
 /// Regions of more pixels than this are summed by a warp each.
 const LARGE_REGION: u64 = 16;
 
@@ -14,6 +16,9 @@ pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result
     let ([x], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
     if y.elements() == 0 {
         return Ok(LaunchPlan::default());
+    }
+    if x.ty.dtype.is_half() {
+        return nhwc(name, ["adaptive_avg_pool2d_packed", "adaptive_avg_pool2d_single"], [x, y], [&x, &y], &y);
     }
     sample_len(name, &x)?;
     let mut walk = pixels(name, &y)?;
@@ -37,10 +42,31 @@ pub(super) fn prepare_grad(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> R
     if dx.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
+    if dx.ty.dtype.is_half() {
+        let functions = ["adaptive_avg_pool2d_grad_packed", "adaptive_avg_pool2d_grad_single"];
+        return nhwc(name, functions, [dy, dx], [&dx, &dy], &dx);
+    }
     sample_len(name, &dy)?;
     let walk = pixels(name, &dx)?;
     let ([h, w], [oh, ow]) = (size(&dx), size(&dy));
     let sizes = [h, w, oh, ow].map(|v| KernelArg::U32(v as u32));
     let args = [&addresses(&[dy, dx])[..], &walk.args, &sizes].concat();
     Ok(vec![KernelLaunch::new(name, FILE, name, walk.blocks, args)?].into())
+}
+
+/// Regions `y` of images `x`, channels innermost.
+fn nhwc(
+    name: &'static str,
+    functions: [&'static str; 2],
+    maps: [Operand<'_>; 2],
+    [x, y]: [&Operand<'_>; 2],
+    written: &Operand<'_>,
+) -> Result<LaunchPlan, KernelError> {
+    let walk = Pixels::of(name, written, &maps, true)?;
+    let sizes = [size(x), size(y)].concat().into_iter().map(|v| KernelArg::U32(v as u32));
+    let mut args = addresses(&maps);
+    args.extend(walk.args);
+    args.extend(sizes);
+    let file = file_of(x.ty.dtype, NHWC);
+    Ok(vec![KernelLaunch::new(name, file, walk.pick(functions), walk.blocks, args)?].into())
 }

@@ -1,5 +1,6 @@
-//! Batch normalisation: statistics, normalisation, gradient, running statistics.
+//! Batch normalisation: statistics, normalisation, gradient, running statistics. Half precision is [`batch_norm_nhwc`]'s.
 
+use super::batch_norm_nhwc::{self, Gate, Gradient};
 use super::elementwise::address_and_stride;
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, at_most, divisor, partial_bytes, sample_len};
 use super::{KernelError, LaunchPlan, Operand, operands};
@@ -11,7 +12,7 @@ const FILE: &str = "batch_norm.cu";
 
 /// Bytes of partial sums, of the statistics as of the gradient: two sums a stretch.
 pub(super) fn workspace(x: &TensorType) -> Bytes {
-    partial_bytes(x, 2)
+    if x.dtype.is_half() { batch_norm_nhwc::workspace(x) } else { partial_bytes(x, 2) }
 }
 
 /// (X) → mean, biased variance.
@@ -22,6 +23,9 @@ pub(super) fn prepare_stats(
 ) -> Result<LaunchPlan, KernelError> {
     let op = "batch_norm_stats";
     let ([x], [mean, variance]) = (operands(op, inputs)?, operands(op, outputs)?);
+    if x.ty.dtype.is_half() {
+        return batch_norm_nhwc::prepare_stats(inputs, outputs, workspace);
+    }
     if mean.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
@@ -47,6 +51,10 @@ pub(super) fn prepare(
 ) -> Result<LaunchPlan, KernelError> {
     let name = "batch_norm";
     let ([x, mean, variance, gamma, beta], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
+    if x.ty.dtype.is_half() {
+        let functions = ["batch_norm_packed", "batch_norm_single"];
+        return batch_norm_nhwc::prepare(name, op.eps, functions, inputs, outputs);
+    }
     let rows = Rows::by_sample(&[x, y]);
     if rows.is_empty() {
         return Ok(LaunchPlan::default());
@@ -75,6 +83,11 @@ pub(super) fn prepare_grad(
 ) -> Result<LaunchPlan, KernelError> {
     let name = "batch_norm_grad";
     let ([x, dy, mean, variance, gamma], [dx, dgamma, dbeta]) = (operands(name, inputs)?, operands(name, outputs)?);
+    if x.ty.dtype.is_half() {
+        let coefficients = [mean.address, variance.address, gamma.address, 0];
+        let of = Gradient { x, dy, mask: 0, coefficients, dx, parameters: [dgamma, dbeta], dr: None };
+        return batch_norm_nhwc::prepare_grad(name, op.eps, Gate::Open, &of, workspace);
+    }
     if dgamma.elements() == 0 {
         return Ok(LaunchPlan::default());
     }

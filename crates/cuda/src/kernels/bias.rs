@@ -1,16 +1,24 @@
 //! The bias of convolutions and linear layers, added in place after them, and its gradient.
 
 use super::elementwise::address_and_stride;
+use super::nhwc::{self, Columns};
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, divisor, partial_bytes, sample_len};
-use super::{KernelError, LaunchPlan, Operand, operands};
+use super::{KernelError, LaunchPlan, Operand, Takes, check, file_of, files, operands};
 use vdnn_tensor::{Bytes, TensorType};
+
+/// Half precision with channels innermost, or without pixels.
+const NHWC: [&str; 3] = files!("bias_nhwc");
 
 /// Y `[N, C, …]` += bias `[C]`: the second half of a convolution or linear layer with a bias.
 ///
 /// # Errors
-/// [`KernelError`] when an operand is not f32 or a sample is too large.
+/// [`KernelError`] when an operand has a type that the kernels do not take or a sample is too large.
 pub fn bias_add(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelError> {
-    super::check_types("bias_add", &[y, bias])?;
+    check("bias_add", Takes::Channels, &[y])?;
+    check("bias_add", Takes::Plain, &[bias])?;
+    if y.ty.dtype.is_half() {
+        return add_nhwc(y, bias);
+    }
     let rows = Rows::by_sample(&[y]);
     if rows.is_empty() {
         return Ok(LaunchPlan::default());
@@ -23,8 +31,30 @@ pub fn bias_add(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelE
     Ok(vec![KernelLaunch::new("bias_add", "bias.cu", function, rows.blocks(), args)?].into())
 }
 
+fn add_nhwc(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelError> {
+    let (op, cut) = ("bias_add", Columns::applying(&[y]));
+    if y.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    let args = [&address_and_stride(&y)[..], &[KernelArg::U64(bias.address)], &cut.args(op)?].concat();
+    let function = cut.pick("bias_add_packed", "bias_add_single");
+    Ok(vec![KernelLaunch::new(op, file_of(y.ty.dtype, NHWC), function, cut.blocks(), args)?].into())
+}
+
+fn grad_nhwc(dy: &Operand<'_>, db: &Operand<'_>, workspace: u64) -> Result<LaunchPlan, KernelError> {
+    let (op, cut, file) = ("bias_grad", Columns::reducing(&[*dy]), file_of(dy.ty.dtype, NHWC));
+    let args = [&address_and_stride(dy)[..], &cut.args(op)?, &[KernelArg::U64(workspace)]].concat();
+    let function = cut.pick("bias_grad_packed", "bias_grad_single");
+    let sums = KernelLaunch::new(op, file, function, cut.blocks(), args)?;
+    let finish = cut.finish(op, file, "bias_grad_finish", workspace, &[KernelArg::U64(db.address)])?;
+    Ok(vec![sums, finish].into())
+}
+
 /// Bytes of partial sums.
 pub(super) fn workspace(dy: &TensorType) -> Bytes {
+    if dy.dtype.is_half() {
+        return nhwc::partial_bytes(dy, 1);
+    }
     if has_pixels(dy) { partial_bytes(dy, 1) } else { 0 }
 }
 
@@ -41,6 +71,9 @@ pub(super) fn prepare_grad(
     let ([dy], [db]) = (operands("bias_grad", inputs)?, operands("bias_grad", outputs)?);
     if db.elements() == 0 {
         return Ok(LaunchPlan::default());
+    }
+    if dy.ty.dtype.is_half() {
+        return grad_nhwc(&dy, &db, workspace);
     }
     if !has_pixels(dy.ty) {
         return columns(&dy, &db);

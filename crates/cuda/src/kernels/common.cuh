@@ -1,32 +1,19 @@
-// Shared by all kernels, prepended to each source. Includes nothing, so that NVRTC needs no toolkit.
+// Shared by all kernels, prepended to each source after element.cuh. Includes nothing, so that NVRTC needs no toolkit.
 //
-// Conventions. An operand is an address and a distance between samples in elements, because a value may be a slice of a
-// concat. Kernels named *_v4 read and write packs of four elements and need 16-byte alignment of every row; *_v1 need
-// only the element's own. Sums run in a fixed order and end in double, so bits never vary between runs.
+// Conventions. An operand is an address and a distance between rows in elements, because a value may be a slice of a
+// concat; a row is a sample, or a pixel where channels are innermost. Kernels named *_packed read and write packs of 16
+// bytes and need every row to begin at a multiple of them (*_v4 the same in f32 alone); *_single and *_v1 need
+// only the element's own alignment. Sums run in a fixed order and end in double, so bits never vary between runs.
 // Offsets are 64-bit; positions inside one sample fit 31 bits (the launch side refuses larger samples).
-
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef int i32;
-typedef unsigned long long u64;
-
-// The element type of feature maps; statistics and parameters are float, sums double.
-typedef float scalar;
+// Arithmetic is f32 whatever is stored.
 
 #define THREADS 256
-#define DEVICE __device__ __forceinline__
 // Four resident blocks of 64 registers a thread, or two of 128 for kernels with many operands.
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 4)
 #define WIDE_KERNEL extern "C" __global__ void __launch_bounds__(THREADS, 2)
 
-// V elements moved by one access.
-template <int V> struct alignas(V * sizeof(scalar)) Pack { scalar lane[V]; };
-
 // Packs a thread keeps in flight.
 template <int V> struct Unroll { enum { count = V == 1 ? 8 : 4 }; };
-
-template <int V> DEVICE Pack<V> load(const scalar* at) { return *(const Pack<V>*)at; }
-template <int V> DEVICE void store(scalar* at, const Pack<V>& pack) { *(Pack<V>*)at = pack; }
 
 // n / d for n < 2^31, where magic was made from d on the host: a multiplier below, a shift above.
 DEVICE u32 divide(u32 n, u64 magic) { return (__umulhi(n, (u32)magic) + n) >> (u32)(magic >> 32); }
@@ -41,48 +28,88 @@ template <int V> DEVICE Tile tile_of(u32 tiles_per_row) {
   return {row, (u64)tile * (THREADS * V * Unroll<V>::count) + threadIdx.x * V};
 }
 
+// Rows of `len` elements in packs that are numbered through all rows: `packs` a row, a divisor by it, `total` packs.
+#define WALK u64 len, u32 packs, u64 magic, u32 total
+#define WALKING (Rows{len, packs, magic, total})
+struct Rows {
+  u64 len;
+  u32 packs;
+  u64 magic;
+  u32 total;
+};
+
+// Pack number `p`: its row and its first element there.
+struct Place { u64 row, i; };
+template <int V> DEVICE Place place_of(u32 p, const Rows& rows) {
+  u32 row = divide(p, rows.magic);
+  return {row, (u64)(p - row * rows.packs) * V};
+}
+
+// The number of this thread's pack u of so many.
+#define WALKED 4
+DEVICE u32 pack_of(int u) { return (blockIdx.x * WALKED + u) * THREADS + threadIdx.x; }
+
 // out = f(in) for N inputs and M outputs. All of a thread's loads precede its stores and nobody else touches its
 // elements, so any output may lie over any input. f(const float (&x)[N], float (&y)[M]).
 template <int V, int N, int M, class F>
-DEVICE void map_tile(const scalar* const (&in)[N], scalar* const (&out)[M], u64 start, u64 len, F f) {
-  Pack<V> a[Unroll<V>::count][N];
+DEVICE void map_rows(const scalar* const (&in)[N], const u64 (&in_stride)[N], scalar* const (&out)[M],
+                     const u64 (&out_stride)[M], const Rows& rows, F f) {
+  Pack<V> a[WALKED][N];
 #pragma unroll
-  for (int u = 0; u < Unroll<V>::count; u++) {
-    u64 i = start + u * (THREADS * V);
-    if (i + V <= len) {
+  for (int u = 0; u < WALKED; u++) {
+    u32 p = pack_of(u);
+    Place at = place_of<V>(p, rows);
+    if (p < rows.total && at.i + V <= rows.len) {
 #pragma unroll
-      for (int n = 0; n < N; n++) a[u][n] = load<V>(in[n] + i);
+      for (int n = 0; n < N; n++) a[u][n] = load<V>(in[n] + at.row * in_stride[n] + at.i);
     }
   }
 #pragma unroll
-  for (int u = 0; u < Unroll<V>::count; u++) {
-    u64 i = start + u * (THREADS * V);
-    if (i + V <= len) {
-      Pack<V> b[M];
+  for (int u = 0; u < WALKED; u++) {
+    u32 p = pack_of(u);
+    if (p >= rows.total) return;
+    Place at = place_of<V>(p, rows);
+    if (at.i + V <= rows.len) {
+      float x[N][V], y[M][V];
+#pragma unroll
+      for (int n = 0; n < N; n++) a[u][n].get(x[n]);
 #pragma unroll
       for (int l = 0; l < V; l++) {
-        float x[N], y[M];
+        float from[N], to[M];
 #pragma unroll
-        for (int n = 0; n < N; n++) x[n] = a[u][n].lane[l];
-        f(x, y);
+        for (int n = 0; n < N; n++) from[n] = x[n][l];
+        f(from, to);
 #pragma unroll
-        for (int m = 0; m < M; m++) b[m].lane[l] = y[m];
+        for (int m = 0; m < M; m++) y[m][l] = to[m];
       }
 #pragma unroll
-      for (int m = 0; m < M; m++) store<V>(out[m] + i, b[m]);
+      for (int m = 0; m < M; m++) {
+        Pack<V> b;
+        b.put(y[m]);
+        store<V>(out[m] + at.row * out_stride[m] + at.i, b);
+      }
     } else {
-      for (; i < len; i++) {
+      for (u64 i = at.i; i < rows.len; i++) {
         float x[N], y[M];
 #pragma unroll
-        for (int n = 0; n < N; n++) x[n] = in[n][i];
+        for (int n = 0; n < N; n++) x[n] = in[n][at.row * in_stride[n] + i];
         f(x, y);
 #pragma unroll
-        for (int m = 0; m < M; m++) out[m][i] = y[m];
+        for (int m = 0; m < M; m++) out[m][at.row * out_stride[m] + i] = y[m];
       }
     }
   }
 }
 
+// The same where all operands are one row, which the launch side has made sure of.
+template <int V, int N, int M, class F>
+DEVICE void map_row(const scalar* const (&in)[N], scalar* const (&out)[M], u64 len, F f) {
+  const u64 from[N] = {}, to[M] = {};
+  const u64 no_row = 31ull << 32;  // A divisor beyond every pack.
+  map_rows<V>(in, from, out, to, Rows{len, 0, no_row, (u32)((len + V - 1) / V)}, f);
+}
+
+#ifdef ELEMENT_F32
 // A position in a sample [C, hw] and the constants of its channel; moves on one element at a time.
 template <class K, class Make> struct Channel {
   u32 c, rest, hw;
@@ -134,6 +161,8 @@ DEVICE void map_channels(const scalar* const (&in)[N], scalar* out, u64 start, u
   }
 }
 
+#endif
+
 // ---- sums ---------------------------------------------------------------------------------------------------------
 
 // The sum over a warp, in every lane; the order is that of a butterfly.
@@ -175,6 +204,7 @@ struct Walk {
   }
 };
 
+#ifdef ELEMENT_F32
 // Adds f(x, sum) over packs begin..end of a channel; in[k] points at the channel in sample 0.
 template <int V, int N, int M, class F>
 DEVICE void sum_channel(const scalar* const (&in)[N], const u64 (&stride)[N], u32 packs, u64 begin, u64 end, F f,
@@ -206,6 +236,7 @@ DEVICE void sum_channel(const scalar* const (&in)[N], const u64 (&stride)[N], u3
     }
   }
 }
+#endif
 
 // A reduction over channels: block s · C + c sums stretch s of channel c into partial[(c · splits + s) · M].
 struct Stretch {

@@ -1,7 +1,7 @@
 //! Concatenation, split, flatten and unflatten: copies of what does not already lie where it belongs. Usually nothing.
 
 use super::elementwise::{Elementwise, elementwise};
-use super::{KernelError, LaunchPlan, Operand, operands};
+use super::{KernelError, LaunchPlan, Operand, files, operands};
 
 /// (A, B, …) → their channels one after the other.
 pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<LaunchPlan, KernelError> {
@@ -32,8 +32,8 @@ fn parts<'a>(parts: &[Operand<'a>], whole: &Operand<'_>) -> Vec<Operand<'a>> {
     let mut address = whole.address;
     let mut place = |part: &Operand<'a>| {
         let at = address;
-        address += part.sample() * part.ty.dtype.size();
-        Operand { ty: part.ty, address: at, batch_stride: whole.batch_stride }
+        address += part.row() * part.ty.dtype.size();
+        Operand { ty: part.ty, address: at, row_stride: whole.row_stride }
     };
     parts.iter().map(&mut place).collect()
 }
@@ -44,11 +44,12 @@ fn copies<'a>(
 ) -> Result<LaunchPlan, KernelError> {
     let mut plan = LaunchPlan::default();
     for (from, to) in pairs {
-        let same_rows = from.samples() <= 1 || from.batch_stride == to.batch_stride;
+        let same_rows = from.rows() <= 1 || from.row_stride == to.row_stride;
         if from.address == to.address && same_rows {
             continue;
         }
-        let kernel = Elementwise { op, file: "concat.cu", functions: ["copy_rows_v4", "copy_rows_v1"] };
+        let functions = ["copy_rows_packed", "copy_rows_single"];
+        let kernel = Elementwise { op, files: files!("concat"), functions };
         plan.launches.extend(elementwise(&[from], &to, kernel)?.launches);
     }
     Ok(plan)
@@ -65,11 +66,11 @@ mod tests {
         let b = TensorType::new([2, 5, 4, 4], DType::F32);
         let whole = TensorType::new([2, 8, 4, 4], DType::F32);
         let out = [Operand::contiguous(&whole, 4096)];
-        let inside = Operand { ty: &a, address: 4096, batch_stride: 128 };
+        let inside = Operand { ty: &a, address: 4096, row_stride: 128 };
         let outside = Operand::contiguous(&b, 1 << 20);
         let plan = prepare(&[inside, outside], &out).unwrap();
         assert_eq!(plan.launches.len(), 1);
-        let place = Operand { ty: &b, address: 4096 + 192, batch_stride: 128 };
+        let place = Operand { ty: &b, address: 4096 + 192, row_stride: 128 };
         assert!(prepare(&[inside, place], &out).unwrap().launches.is_empty());
         assert!(prepare_split(&out, &[inside, place]).unwrap().launches.is_empty());
     }

@@ -1,9 +1,10 @@
 //! Dropout; its gradient is the same kernel on dY.
 
 use super::elementwise::address_and_stride;
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan, Rows, THREADS};
-use super::{KernelError, Operand, operands};
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, Walk};
+use super::{KernelError, Operand, file_of, files, operands};
 use vdnn_graph::op::Dropout;
+use vdnn_tensor::MemoryOrder;
 
 /// (X, iteration) → Y, and (dY, iteration) → dX.
 pub(super) fn prepare(
@@ -13,22 +14,31 @@ pub(super) fn prepare(
 ) -> Result<LaunchPlan, KernelError> {
     let name = "dropout";
     let ([x, iteration], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
-    let rows = Rows::merged(&[x, y]);
-    if rows.is_empty() {
+    let walk = Walk::merged(&[x, y]);
+    if walk.is_empty() {
         return Ok(LaunchPlan::default());
     }
-    // A pack must be a block of four random words: rows start at multiples of four.
-    let packed = rows.lanes == 4 && (rows.rows == 1 || rows.len.is_multiple_of(4));
+    // A pack must be whole blocks of four random words: rows start at multiples of four.
+    let packed = walk.lanes > 1 && (walk.rows == 1 || walk.len.is_multiple_of(4));
+    let hw = x.channels().1;
+    let inner = x.ty.layout.order == MemoryOrder::Nhwc && hw > 1;
     let mut args = [address_and_stride(&x), address_and_stride(&y)].concat();
-    args.push(KernelArg::U64(rows.len));
-    args.push(if packed { rows.tiles_arg(name)? } else { KernelArg::U64(x.elements()) });
+    if inner {
+        args.extend([KernelArg::U32(x.ty.shape.dim(1) as u32), KernelArg::U64(hw), KernelArg::U64(x.elements())]);
+    } else if packed {
+        args.extend(walk.args(name)?);
+    } else {
+        args.extend([KernelArg::U64(walk.len), KernelArg::U64(x.elements())]);
+    }
     let [key0, key1] = op.key();
     args.extend([KernelArg::U64(iteration.address), KernelArg::U32(key0), KernelArg::U32(key1)]);
     args.extend([KernelArg::U32(op.threshold()), KernelArg::F32(op.scale() as f32)]);
-    let (function, blocks) = if packed {
-        ("dropout_v4", rows.blocks())
-    } else {
-        ("dropout_v1", x.elements().div_ceil(4).div_ceil(u64::from(THREADS)))
+    let threads = u64::from(THREADS);
+    let (function, blocks) = match (inner, packed) {
+        (true, _) => ("dropout_nhwc", x.elements().div_ceil(threads)),
+        (_, true) => ("dropout_packed", walk.blocks()),
+        _ => ("dropout_single", x.elements().div_ceil(4).div_ceil(threads)),
     };
-    Ok(vec![KernelLaunch::new(name, "dropout.cu", function, blocks, args)?].into())
+    let file = file_of(x.ty.dtype, files!("dropout"));
+    Ok(vec![KernelLaunch::new(name, file, function, blocks, args)?].into())
 }

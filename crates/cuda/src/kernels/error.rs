@@ -12,14 +12,26 @@ pub enum KernelError {
         op: &'static str,
     },
     /// An operand of a type these kernels do not take.
-    #[error("`{op}`: expected {operand} as unpadded f32 in NCHW order, found {found}; use --dtype f32")]
+    #[error("`{op}`: expected {operand} as {expected}, found {found}; cast it, or use --dtype f32")]
     Type {
         /// The op's kind.
         op: &'static str,
         /// Which operand.
         operand: String,
+        /// The types its kernels take.
+        expected: &'static str,
         /// Its type.
         found: Box<TensorType>,
+    },
+    /// A cast between types that no kernel casts between.
+    #[error(
+        "`cast`: expected f32 to f16 or bf16, either to f32, or either to itself in another order, found {from} to {to}; cast to f32 between"
+    )]
+    Cast {
+        /// The type of X.
+        from: Box<TensorType>,
+        /// What it is cast to.
+        to: Box<TensorType>,
     },
     /// Too many or too few operands.
     #[error("`{op}`: expected {expected} operands, found {found}")]
@@ -50,7 +62,7 @@ pub enum KernelError {
         op: &'static str,
         /// Which operand.
         operand: &'static str,
-        /// Its distance between samples.
+        /// Its distance between rows.
         stride: u64,
     },
     /// An operand that is not even aligned to its elements.

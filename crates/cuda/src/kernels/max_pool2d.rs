@@ -1,12 +1,28 @@
-//! Max pooling and its gradient, from X and Y or from indices.
+//! Max pooling and its gradient, from X and Y or from indices. Half precision has channels innermost.
 
-use super::plan::{KernelLaunch, LaunchPlan};
+use super::nhwc::Pixels;
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan};
 use super::window::{addresses, geometry, pixels, size};
-use super::{KernelError, Operand, operands};
+use super::{KernelError, Operand, file_of, files, operands};
 use vdnn_graph::op::{MaxPool2d, MaxPool2dIndicesGrad, Window};
 
+const NHWC: [&str; 3] = files!("max_pool2d_nhwc");
+
+/// The functions of an op in half precision, in packs and by single elements: for any window, for 2×2 and 3×3 at a stride of 2.
+type Halves = [[&'static str; 2]; 3];
+
+macro_rules! halves {
+    ($stem:literal) => {
+        [
+            [concat!($stem, "_packed"), concat!($stem, "_single")],
+            [concat!($stem, "_k2s2_packed"), concat!($stem, "_k2s2_single")],
+            [concat!($stem, "_k3s2_packed"), concat!($stem, "_k3s2_single")],
+        ]
+    };
+}
+
 /// The kernel with the window's size built in, if there is one.
-fn pick(window: &Window, any: &'static str, k2s2: &'static str, k3s2: &'static str) -> &'static str {
+fn pick<T>(window: &Window, any: T, k2s2: T, k3s2: T) -> T {
     match (window.kernel, window.stride, window.dilation) {
         ([2, 2], [2, 2], [1, 1]) => k2s2,
         ([3, 3], [2, 2], [1, 1]) => k3s2,
@@ -23,6 +39,9 @@ pub(super) fn prepare(
     let name = "max_pool2d";
     let ([x], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
     let function = pick(&op.window, name, "max_pool2d_k2s2", "max_pool2d_k3s2");
+    if x.ty.dtype.is_half() {
+        return launch_nhwc(name, halves!("max_pool2d"), &op.window, &[x, y], None, [&x, &y, &y]);
+    }
     launch(name, function, &op.window, &[x, y], [&x, &y, &y])
 }
 
@@ -35,6 +54,9 @@ pub(super) fn prepare_grad(
     let name = "max_pool2d_grad";
     let ([x, y, dy], [dx]) = (operands(name, inputs)?, operands(name, outputs)?);
     let function = pick(&op.window, name, "max_pool2d_grad_k2s2", "max_pool2d_grad_k3s2");
+    if x.ty.dtype.is_half() {
+        return launch_nhwc(name, halves!("max_pool2d_grad"), &op.window, &[x, y, dy, dx], None, [&x, &y, &dx]);
+    }
     launch(name, function, &op.window, &[x, y, dy, dx], [&x, &y, &dx])
 }
 
@@ -47,6 +69,10 @@ pub(super) fn prepare_indices(
     let name = "max_pool2d_indices";
     let ([x], [y, indices]) = (operands(name, inputs)?, operands(name, outputs)?);
     let function = pick(&op.window, name, "max_pool2d_indices_k2s2", "max_pool2d_indices_k3s2");
+    if x.ty.dtype.is_half() {
+        let functions = halves!("max_pool2d_indices");
+        return launch_nhwc(name, functions, &op.window, &[x, y], Some((2, indices)), [&x, &y, &y]);
+    }
     launch(name, function, &op.window, &[x, y, indices], [&x, &y, &y])
 }
 
@@ -59,6 +85,10 @@ pub(super) fn prepare_indices_grad(
     let (name, window) = ("max_pool2d_indices_grad", &op.pool.window);
     let ([indices, dy], [dx]) = (operands(name, inputs)?, operands(name, outputs)?);
     let function = pick(window, name, "max_pool2d_indices_grad_k2s2", "max_pool2d_indices_grad_k3s2");
+    if dx.ty.dtype.is_half() {
+        let functions = halves!("max_pool2d_indices_grad");
+        return launch_nhwc(name, functions, window, &[dy, dx], Some((0, indices)), [&dx, &dy, &dx]);
+    }
     launch(name, function, window, &[indices, dy, dx], [&dx, &dy, &dx])
 }
 
@@ -77,4 +107,30 @@ fn launch(
     let walk = pixels(name, written)?;
     let args = [&addresses(all)[..], &walk.args, &geometry(name, window, size(x), size(y))?].concat();
     Ok(vec![KernelLaunch::new(name, "max_pool2d.cu", function, walk.blocks, args)?].into())
+}
+
+/// The same with channels innermost. Indices, if there are any, come before so many maps; they lie in one piece.
+fn launch_nhwc(
+    name: &'static str,
+    functions: Halves,
+    window: &Window,
+    maps: &[Operand<'_>],
+    indices: Option<(usize, Operand<'_>)>,
+    [x, y, written]: [&Operand<'_>; 3],
+) -> Result<LaunchPlan, KernelError> {
+    if written.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    // Places are counted in bytes of eight.
+    let odd = indices.is_some_and(|(_, indices)| !indices.address.is_multiple_of(8));
+    let walk = Pixels::of(name, written, maps, !odd)?;
+    let [any, k2s2, k3s2] = functions;
+    let function = walk.pick(pick(window, any, k2s2, k3s2));
+    let mut args = addresses(maps);
+    if let Some((before, indices)) = indices {
+        args.insert(2 * before, KernelArg::U64(indices.address));
+    }
+    args.extend(walk.args);
+    args.extend(geometry(name, window, size(x), size(y))?);
+    Ok(vec![KernelLaunch::new(name, file_of(x.ty.dtype, NHWC), function, walk.blocks, args)?].into())
 }

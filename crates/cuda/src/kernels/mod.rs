@@ -1,4 +1,4 @@
-//! CUDA kernels for everything that cuDNN and cuBLAS do not do, in strict f32.
+//! CUDA kernels for everything that cuDNN and cuBLAS do not do: arithmetic in f32, maps in f32 or half precision.
 //!
 //! One `.cu` file an op holds the device code, the `.rs` file beside it turns (op, operands) into a [`LaunchPlan`]:
 //! functions, grids and arguments, settled once so that an iteration only launches. Nothing here needs a GPU. Compiling,
@@ -7,8 +7,10 @@
 //! Rules every kernel keeps:
 //! - Deterministic: no atomics on numbers; sums run in an order that depends on shapes and alignment, and end in double.
 //! - What varies between iterations (learning rate, iteration) is read from its buffer, never an argument.
-//! - An operand may be a slice of a concat: rows of samples at a distance. Packs of 16 bytes are used where every row
-//!   allows it, single elements elsewhere.
+//! - An operand may be a slice of a concat: rows (samples, or pixels where channels are innermost) at a distance. Packs of
+//!   16 bytes are used where every row allows it, single elements elsewhere.
+//! - What is done element by element takes f32 and half precision in any order; what knows channels takes f32 in NCHW order
+//!   and half precision in NHWC order (the files named `*_nhwc`). A source is compiled for each element type by itself.
 //! - Outputs may lie over the inputs that `Op::in_place` and `Op::updates` name.
 //! - Scratch memory is a [`workspace`] of the schedule.
 
@@ -18,13 +20,17 @@ mod adaptive_avg_pool2d;
 mod add;
 mod avg_pool2d;
 mod batch_norm;
+mod batch_norm_nhwc;
+mod batch_norm_relu;
 mod bias;
+mod cast;
 mod concat;
 mod dropout;
 mod elementwise;
 mod error;
 mod local_response_norm;
 mod max_pool2d;
+mod nhwc;
 mod plan;
 mod relu;
 mod sgd;
@@ -36,31 +42,63 @@ pub use error::KernelError;
 pub use plan::{KernelArg, KernelLaunch, LaunchPlan, Operand};
 
 use vdnn_graph::op::Op;
-use vdnn_tensor::{Bytes, DType, Layout, TensorType};
+use vdnn_tensor::{Bytes, DType, Layout, MemoryOrder, TensorType};
 
-macro_rules! source {
-    ($file:literal) => {
-        ($file, concat!(include_str!("common.cuh"), "\n#line 1 \"", $file, "\"\n", include_str!($file)))
+/// A source's text for the compiler: what chooses the element type, what all share, what some share, the file.
+macro_rules! text {
+    ($define:literal, $shared:expr, $file:expr) => {
+        concat!(
+            $define,
+            include_str!("element.cuh"),
+            include_str!("common.cuh"),
+            $shared,
+            "\n#line 1 \"",
+            $file,
+            "\"\n",
+            include_str!($file)
+        )
     };
 }
 
-/// All sources, (file name, text for the compiler).
-pub const ALL: &[(&str, &str)] = &[
-    source!("accuracy.cu"),
-    source!("adam.cu"),
-    source!("adaptive_avg_pool2d.cu"),
-    source!("add.cu"),
-    source!("avg_pool2d.cu"),
-    source!("batch_norm.cu"),
-    source!("bias.cu"),
-    source!("concat.cu"),
-    source!("dropout.cu"),
-    source!("local_response_norm.cu"),
-    source!("max_pool2d.cu"),
-    source!("relu.cu"),
-    source!("sgd.cu"),
-    source!("softmax_cross_entropy.cu"),
-];
+/// (file name, text) of each stem: in f32, for every element type, and in half precision alone.
+macro_rules! sources {
+    (f32: $($plain:literal)*; every type: $($every:literal)*; half: $($half:literal)*;) => {
+        &[
+            $((concat!($plain, ".cu"), text!("", "", concat!($plain, ".cu"))),)*
+            $((concat!($every, ".cu"), text!("", "", concat!($every, ".cu"))),)*
+            $((concat!($every, ".bf16.cu"), text!("#define ELEMENT_BF16\n", "", concat!($every, ".cu"))),)*
+            $((concat!($every, ".f16.cu"), text!("#define ELEMENT_F16\n", "", concat!($every, ".cu"))),)*
+            $((concat!($half, ".bf16.cu"), text!("#define ELEMENT_BF16\n", include_str!("nhwc.cuh"), concat!($half, ".cu"))),)*
+            $((concat!($half, ".f16.cu"), text!("#define ELEMENT_F16\n", include_str!("nhwc.cuh"), concat!($half, ".cu"))),)*
+        ]
+    };
+}
+
+/// All sources, (file name, text for the compiler). What is compiled for half precision is there once for each type.
+pub const ALL: &[(&str, &str)] = sources! {
+    f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm" "max_pool2d" "sgd"
+        "softmax_cross_entropy";
+    every type: "add" "concat" "dropout" "relu";
+    half: "adaptive_avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc";
+};
+
+/// The files of a source that is compiled for several element types, for [`file_of`].
+macro_rules! files {
+    ($stem:literal) => {
+        [concat!($stem, ".cu"), concat!($stem, ".bf16.cu"), concat!($stem, ".f16.cu")]
+    };
+}
+use files;
+
+/// The file for an element type.
+fn file_of(dtype: DType, [f32, bf16, f16]: [&'static str; 3]) -> &'static str {
+    match dtype {
+        DType::BF16 => bf16,
+        DType::F16 => f16,
+        // `check_types` lets no other type pass.
+        _ => f32,
+    }
+}
 
 /// The text of one source, by the file name a [`KernelLaunch`] gives.
 pub fn source(file: &str) -> Option<&'static str> {
@@ -80,6 +118,7 @@ pub fn workspace(op: &Op, inputs: &[&TensorType]) -> Bytes {
     match op {
         Op::BiasGrad => bias::workspace(first),
         Op::BatchNormStats | Op::BatchNormGrad(_) => batch_norm::workspace(first),
+        Op::BatchNormReluGrad(_) | Op::BatchNormAddReluGrad(_) => batch_norm::workspace(first),
         Op::SoftmaxCrossEntropy(_) => softmax_cross_entropy::workspace(first),
         Op::SoftmaxCrossEntropyGrad(_) => softmax_cross_entropy::GRAD_WORKSPACE,
         Op::Accuracy => accuracy::workspace(first),
@@ -99,19 +138,19 @@ pub fn prepare(
     outputs: &[Operand<'_>],
     workspace: u64,
 ) -> Result<LaunchPlan, KernelError> {
-    check_types(op.kind(), inputs)?;
-    check_types(op.kind(), outputs)?;
+    check_types(op, inputs)?;
+    check_types(op, outputs)?;
     match op {
         Op::BiasGrad => bias::prepare_grad(inputs, outputs, workspace),
         Op::BatchNormStats => batch_norm::prepare_stats(inputs, outputs, workspace),
         Op::BatchNorm(op) => batch_norm::prepare(op, inputs, outputs),
         Op::BatchNormUpdate(op) => batch_norm::prepare_update(op, inputs, outputs),
         Op::BatchNormGrad(op) => batch_norm::prepare_grad(op, inputs, outputs, workspace),
-        Op::Cast(_)
-        | Op::BatchNormRelu(_)
-        | Op::BatchNormReluGrad(_)
-        | Op::BatchNormAddRelu(_)
-        | Op::BatchNormAddReluGrad(_) => Err(KernelError::NotHere { op: op.kind() }),
+        Op::BatchNormRelu(op) => batch_norm_relu::prepare(op, inputs, outputs),
+        Op::BatchNormReluGrad(op) => batch_norm_relu::prepare_grad(op, inputs, outputs, workspace),
+        Op::BatchNormAddRelu(op) => batch_norm_relu::prepare_add(op, inputs, outputs),
+        Op::BatchNormAddReluGrad(op) => batch_norm_relu::prepare_add_grad(op, inputs, outputs, workspace),
+        Op::Cast(_) => cast::prepare(inputs, outputs),
         Op::Relu => relu::prepare(inputs, outputs),
         Op::ReluGrad => relu::prepare_grad(inputs, outputs),
         Op::ReluMask => relu::prepare_mask(inputs, outputs),
@@ -155,13 +194,74 @@ fn guarded<'o, 'a>(given: &'o [Operand<'a>], operands: usize) -> (&'o [Operand<'
     }
 }
 
+/// What types an op's kernels take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// f32 in NCHW order.
+    Plain,
+    /// f32 in NCHW order, half precision in NHWC order or without pixels.
+    Channels,
+    /// f32 and half precision in any order, without padding.
+    Elements,
+    /// f32 and half precision in any order, with or without padding.
+    Anything,
+}
+
+impl Takes {
+    fn of(op: &Op) -> Self {
+        match op {
+            Op::BatchNormStats | Op::BatchNorm(_) | Op::BatchNormGrad(_) | Op::BiasGrad => Takes::Channels,
+            Op::BatchNormRelu(_) | Op::BatchNormReluGrad(_) => Takes::Channels,
+            Op::BatchNormAddRelu(_) | Op::BatchNormAddReluGrad(_) => Takes::Channels,
+            Op::MaxPool2d(_) | Op::MaxPool2dGrad(_) => Takes::Channels,
+            Op::MaxPool2dIndices(_) | Op::MaxPool2dIndicesGrad(_) => Takes::Channels,
+            Op::AdaptiveAvgPool2d(_) | Op::AdaptiveAvgPool2dGrad(_) => Takes::Channels,
+            Op::Relu | Op::ReluGrad | Op::ReluMask | Op::ReluMaskGrad | Op::Add => Takes::Elements,
+            Op::Dropout(_) | Op::DropoutGrad(_) => Takes::Elements,
+            Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_) => Takes::Elements,
+            Op::Cast(_) => Takes::Anything,
+            _ => Takes::Plain,
+        }
+    }
+
+    fn takes(self, ty: &TensorType) -> bool {
+        let plain = ty.layout == Layout::default();
+        let unpadded = ty.layout.channel_padding == 0;
+        match (ty.dtype, self) {
+            // Indices lie as the map they are of.
+            (DType::U8, _) => unpadded,
+            (DType::I32 | DType::U64, _) => plain,
+            (DType::F32 | DType::F16 | DType::BF16, Takes::Anything) => true,
+            (DType::F32 | DType::F16 | DType::BF16, Takes::Elements) => unpadded,
+            (DType::F32, _) => plain,
+            (DType::F16 | DType::BF16, Takes::Channels) => {
+                unpadded && (ty.layout.order == MemoryOrder::Nhwc || ty.shape.rank() == 2)
+            }
+            _ => false,
+        }
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            Takes::Plain => "unpadded f32 in NCHW order",
+            Takes::Channels => "unpadded f32 in NCHW order, or f16 or bf16 in NHWC order",
+            Takes::Elements => "f32, f16 or bf16 without padding",
+            Takes::Anything => "f32, f16 or bf16",
+        }
+    }
+}
+
 /// Checks dtype, layout and alignment of every operand. Which operand is an integer is the graph's shape rule.
-fn check_types(op: &'static str, given: &[Operand<'_>]) -> Result<(), KernelError> {
+fn check_types(op: &Op, given: &[Operand<'_>]) -> Result<(), KernelError> {
+    check(op.kind(), Takes::of(op), given)
+}
+
+fn check(op: &'static str, takes: Takes, given: &[Operand<'_>]) -> Result<(), KernelError> {
     for (index, operand) in given.iter().enumerate() {
         let name = || format!("operand {index}");
-        let known = matches!(operand.ty.dtype, DType::F32 | DType::I32 | DType::U64 | DType::U8);
-        if !known || operand.ty.layout != Layout::default() {
-            return Err(KernelError::Type { op, operand: name(), found: Box::new(operand.ty.clone()) });
+        if !takes.takes(operand.ty) {
+            let (expected, found) = (takes.in_words(), Box::new(operand.ty.clone()));
+            return Err(KernelError::Type { op, operand: name(), expected, found });
         }
         let alignment = operand.ty.dtype.size();
         if !operand.address.is_multiple_of(alignment) {
@@ -174,7 +274,7 @@ fn check_types(op: &'static str, given: &[Operand<'_>]) -> Result<(), KernelErro
 /// Checks that no operand is a slice.
 fn whole(op: &'static str, given: &[Operand<'_>]) -> Result<(), KernelError> {
     match given.iter().find(|operand| !operand.is_contiguous()) {
-        Some(slice) => Err(KernelError::Sliced { op, operand: "parameters", stride: slice.batch_stride }),
+        Some(slice) => Err(KernelError::Sliced { op, operand: "parameters", stride: slice.row_stride }),
         None => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! Operands in, launches out: the types, and the arithmetic of grids that all ops share.
 
 use super::KernelError;
-use vdnn_tensor::{Bytes, TensorType};
+use vdnn_tensor::{Bytes, MemoryOrder, TensorType};
 
 /// Threads of every block, unless a launch says otherwise. `THREADS` in `common.cuh`.
 pub(super) const THREADS: u32 = 256;
@@ -12,21 +12,22 @@ const BLOCK_LIMIT: u64 = (1 << 31) - 1;
 /// Blocks that fill a large GPU twice over (132 multiprocessors, eight blocks each).
 const ENOUGH_BLOCKS: u64 = 2112;
 
-/// Where a value lies: an address and a distance between samples, because it may be a slice of a concat.
+/// Where a value lies: an address and a distance between rows, because it may be a slice of a concat. A row is a sample, or
+/// a pixel where channels are innermost ([`TensorType::rows`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Operand<'a> {
     /// Type of the value.
     pub ty: &'a TensorType,
     /// Device address of the first element.
     pub address: u64,
-    /// Elements from one sample to the next.
-    pub batch_stride: u64,
+    /// Elements from one row to the next.
+    pub row_stride: u64,
 }
 
 impl<'a> Operand<'a> {
     /// A value in one piece.
     pub fn contiguous(ty: &'a TensorType, address: u64) -> Self {
-        Operand { ty, address, batch_stride: ty.shape.elements_per_sample() }
+        Operand { ty, address, row_stride: row_elements(ty) }
     }
 
     /// A value as a schedule's region has it: `rows` rows, `row_stride` bytes apart. One row is one piece.
@@ -34,15 +35,33 @@ impl<'a> Operand<'a> {
         if rows <= 1 {
             return Operand::contiguous(ty, address);
         }
-        Operand { ty, address, batch_stride: row_stride / ty.dtype.size() }
+        Operand { ty, address, row_stride: row_stride / ty.dtype.size() }
     }
 
-    /// True when samples follow each other without a gap.
+    /// True when rows follow each other without a gap.
     pub fn is_contiguous(&self) -> bool {
-        self.samples() <= 1 || self.batch_stride == self.sample()
+        self.rows() <= 1 || self.row_stride == self.row()
     }
 
-    pub(super) fn samples(&self) -> u64 {
+    /// Samples, or pixels where channels are innermost.
+    pub fn rows(&self) -> u64 {
+        self.ty.rows()
+    }
+
+    /// Stored elements of one row.
+    pub fn row(&self) -> u64 {
+        row_elements(self.ty)
+    }
+
+    /// Bytes from the first element to past the last, gaps between rows included.
+    pub fn span(&self) -> Bytes {
+        match self.rows().checked_sub(1) {
+            Some(gaps) => (gaps * self.row_stride + self.row()) * self.ty.dtype.size(),
+            None => 0,
+        }
+    }
+
+    pub(crate) fn samples(&self) -> u64 {
         self.ty.shape.samples()
     }
 
@@ -59,6 +78,16 @@ impl<'a> Operand<'a> {
     pub(super) fn channels(&self) -> (u64, u64) {
         let c = self.ty.shape.dim(1);
         (c, self.sample().checked_div(c).unwrap_or(0))
+    }
+}
+
+/// Stored elements of one row.
+fn row_elements(ty: &TensorType) -> u64 {
+    let padding = u64::from(ty.layout.channel_padding);
+    match (ty.layout.order, ty.shape.nchw()) {
+        (MemoryOrder::Nhwc, Some([_, c, ..])) => c + padding,
+        (MemoryOrder::Nchw, Some([_, c, h, w])) => (c + padding) * h * w,
+        _ => ty.shape.elements_per_sample(),
     }
 }
 
@@ -151,7 +180,68 @@ pub(super) fn sample_len(op: &'static str, operand: &Operand<'_>) -> Result<u32,
     at_most(op, "one sample's elements", operand.sample(), SAMPLE_LIMIT)
 }
 
-/// How an elementwise kernel walks its operands: rows of `len` elements, cut into tiles that are a block each.
+/// Packs of a walk that a thread takes. `WALKED` in `common.cuh`.
+const WALKED: u64 = 4;
+
+/// How an elementwise kernel walks its operands: rows of `len` elements in packs of `lanes`, numbered through all rows.
+/// `WALK` in `common.cuh`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Walk {
+    pub rows: u64,
+    pub len: u64,
+    /// Elements moved by one access: those of 16 bytes when every row of every operand starts on 16 bytes, else 1.
+    pub lanes: u64,
+    /// Packs of one row.
+    pub packs: u64,
+}
+
+impl Walk {
+    /// One row when all operands are in one piece, else a row each of theirs. All operands have the same elements.
+    pub(super) fn merged(operands: &[Operand<'_>]) -> Self {
+        let first = operands[0];
+        if operands.iter().all(Operand::is_contiguous) {
+            return Walk::cut(1, first.ty.stored_elements(), operands);
+        }
+        Walk::cut(first.rows(), first.row(), operands)
+    }
+
+    fn cut(rows: u64, len: u64, operands: &[Operand<'_>]) -> Self {
+        let lanes = if operands.iter().all(|operand| in_packs(operand, rows)) { lanes(operands[0].ty) } else { 1 };
+        Walk { rows, len, lanes, packs: len.div_ceil(lanes) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0 || self.len == 0
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        self.rows.saturating_mul(self.packs).div_ceil(u64::from(THREADS) * WALKED)
+    }
+
+    /// The function for these accesses.
+    pub(super) fn pick(&self, packed: &'static str, single: &'static str) -> &'static str {
+        if self.lanes > 1 { packed } else { single }
+    }
+
+    /// (length of a row, packs of a row, their divisor, packs) as arguments.
+    pub(super) fn args(&self, op: &'static str) -> Result<[KernelArg; 4], KernelError> {
+        let total = at_most(op, "the number of packs", self.rows.saturating_mul(self.packs), SAMPLE_LIMIT)?;
+        let packs = self.packs as u32;
+        Ok([KernelArg::U64(self.len), KernelArg::U32(packs), divisor(packs), KernelArg::U32(total)])
+    }
+}
+
+/// Elements of 16 bytes.
+pub(super) fn lanes(ty: &TensorType) -> u64 {
+    16 / ty.dtype.size()
+}
+
+/// Whether each of so many rows starts on 16 bytes.
+pub(super) fn in_packs(operand: &Operand<'_>, rows: u64) -> bool {
+    operand.address.is_multiple_of(16) && (rows <= 1 || operand.row_stride.is_multiple_of(lanes(operand.ty)))
+}
+
+/// How a kernel over samples walks its operands: rows of `len` elements, cut into tiles that are a block each.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rows {
     pub rows: u64,
@@ -162,22 +252,13 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// One row when all operands are in one piece, else a row a sample. All operands have the same elements.
-    pub(super) fn merged(operands: &[Operand<'_>]) -> Self {
-        let first = operands[0];
-        if operands.iter().all(Operand::is_contiguous) {
-            return Rows::cut(1, first.elements(), operands);
-        }
-        Rows::by_sample(operands)
-    }
-
     /// A row a sample, for kernels that count channels inside a sample.
     pub(super) fn by_sample(operands: &[Operand<'_>]) -> Self {
         Rows::cut(operands[0].samples(), operands[0].sample(), operands)
     }
 
     fn cut(rows: u64, len: u64, operands: &[Operand<'_>]) -> Self {
-        let aligned = |o: &Operand<'_>| o.address.is_multiple_of(16) && (rows <= 1 || o.batch_stride.is_multiple_of(4));
+        let aligned = |o: &Operand<'_>| o.address.is_multiple_of(16) && (rows <= 1 || o.row_stride.is_multiple_of(4));
         let lanes = if operands.iter().all(aligned) { 4 } else { 1 };
         Rows { rows, len, lanes, tiles: len.div_ceil(tile(lanes)) }
     }
@@ -305,12 +386,13 @@ mod tests {
     fn packs_need_alignment_of_every_row() {
         let ty = TensorType::new([2, 3, 5, 5], DType::F32);
         let whole = Operand::contiguous(&ty, 1024);
-        let slice = Operand { ty: &ty, address: 1024, batch_stride: 100 };
-        let odd = Operand { ty: &ty, address: 1028, batch_stride: 100 };
-        assert_eq!(Rows::merged(&[whole, whole]), Rows { rows: 1, len: 150, lanes: 4, tiles: 1 });
-        assert_eq!(Rows::merged(&[whole, slice]), Rows { rows: 2, len: 75, lanes: 1, tiles: 1 });
-        assert_eq!(Rows::merged(&[slice, slice]), Rows { rows: 2, len: 75, lanes: 4, tiles: 1 });
-        assert_eq!(Rows::merged(&[slice, odd]).lanes, 1);
+        let slice = Operand { ty: &ty, address: 1024, row_stride: 100 };
+        let odd = Operand { ty: &ty, address: 1028, row_stride: 100 };
+        assert_eq!(Walk::merged(&[whole, whole]), Walk { rows: 1, len: 150, lanes: 4, packs: 38 });
+        assert_eq!(Walk::merged(&[whole, slice]), Walk { rows: 2, len: 75, lanes: 1, packs: 75 });
+        assert_eq!(Walk::merged(&[slice, slice]), Walk { rows: 2, len: 75, lanes: 4, packs: 19 });
+        assert_eq!(Walk::merged(&[slice, odd]).lanes, 1);
+        assert_eq!(Rows::by_sample(&[slice, odd]), Rows { rows: 2, len: 75, lanes: 1, tiles: 1 });
     }
 
     #[test]

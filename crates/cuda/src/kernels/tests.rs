@@ -1,23 +1,36 @@
 //! Plans without a GPU: workspace, launches, refusals, and that sources define what plans call.
 
 use super::*;
-use vdnn_graph::op::{BatchNorm, LocalResponseNorm, MaxPool2d, MaxPool2dIndicesGrad, Sgd, SoftmaxCrossEntropy, Window};
+use vdnn_graph::op::{
+    AdaptiveAvgPool2d, BatchNorm, Cast, Dropout, LocalResponseNorm, MaxPool2d, MaxPool2dIndicesGrad, Sgd,
+    SoftmaxCrossEntropy, Window,
+};
 
 fn f32s(dims: &[u64]) -> TensorType {
     TensorType::new(dims, DType::F32)
+}
+
+fn nhwc(ty: &TensorType, channel_padding: u32) -> TensorType {
+    let layout = Layout { order: MemoryOrder::Nhwc, channel_padding };
+    TensorType { layout, dtype: DType::F16, ..ty.clone() }
 }
 
 fn at(ty: &TensorType) -> Operand<'_> {
     Operand::contiguous(ty, 1 << 20)
 }
 
+/// In f32 and in each half type no two sources define the same function.
 #[test]
 fn every_source_defines_kernels_once() {
-    let mut all: Vec<&str> = ALL.iter().flat_map(|(_, text)| functions(text)).collect();
-    let count = all.len();
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all.len(), count);
+    for ending in [".bf16.cu", ".f16.cu", ""] {
+        let half = |name: &str| name.ends_with(".bf16.cu") || name.ends_with(".f16.cu");
+        let of_type = |(name, _): &&(&str, &str)| if ending.is_empty() { !half(name) } else { name.ends_with(ending) };
+        let mut all: Vec<&str> = ALL.iter().filter(of_type).flat_map(|(_, text)| functions(text)).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() == count && count > 10, "{ending}");
+    }
     assert!(ALL.iter().all(|(_, text)| functions(text).count() > 0));
 }
 
@@ -56,6 +69,11 @@ fn arguments_match_the_source() {
     let norm = BatchNorm { eps: 1e-5 };
     let lrn = LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 };
     let loss = SoftmaxCrossEntropy::default();
+    let (h, small, wide, odd) = (nhwc(&x, 0), nhwc(&y, 0), nhwc(&x, 8), nhwc(&f32s(&[4, 3, 5, 5]), 0));
+    let (three, odd_mask) = (f32s(&[3]), TensorType::new([4, 10], DType::U8));
+    let places = TensorType { dtype: DType::U8, ..small.clone() };
+    let dropout = Dropout { p: 0.5, seed: 1, stream: 2 };
+    let cast = |to: &TensorType| Op::Cast(Cast { dtype: to.dtype, layout: to.layout });
     let calls: Vec<(Op, Vec<&TensorType>, Vec<&TensorType>)> = vec![
         (Op::Relu, vec![&x], vec![&x]),
         (Op::ReluMask, vec![&x], vec![&x, &mask]),
@@ -68,6 +86,26 @@ fn arguments_match_the_source() {
         (Op::LocalResponseNormGrad(lrn), vec![&x, &x], vec![&x]),
         (Op::SoftmaxCrossEntropyGrad(loss), vec![&logits, &labels], vec![&logits]),
         (Op::Sgd(sgd), vec![&x, &x, &x, &one, &counter], vec![&x, &x]),
+        (Op::Relu, vec![&h], vec![&h]),
+        (Op::ReluMaskGrad, vec![&mask, &h], vec![&h]),
+        (Op::Dropout(dropout), vec![&h, &counter], vec![&h]),
+        (Op::BatchNormStats, vec![&h], vec![&c, &c]),
+        (Op::BatchNormRelu(norm), vec![&h, &c, &c, &c, &c], vec![&h]),
+        (Op::BatchNormAddRelu(norm), vec![&h, &c, &c, &c, &c, &h], vec![&h, &mask]),
+        (Op::BatchNormAddRelu(norm), vec![&odd, &three, &three, &three, &three, &odd], vec![&odd, &odd_mask]),
+        (Op::BatchNormGrad(norm), vec![&h, &h, &c, &c, &c], vec![&h, &c, &c]),
+        (Op::BatchNormReluGrad(norm), vec![&h, &h, &c, &c, &c, &c], vec![&h, &c, &c]),
+        (Op::BatchNormAddReluGrad(norm), vec![&h, &h, &mask, &c, &c, &c], vec![&h, &c, &c, &h]),
+        (Op::MaxPool2d(pool), vec![&h], vec![&small]),
+        (Op::MaxPool2dGrad(pool), vec![&h, &small, &small], vec![&h]),
+        (Op::MaxPool2dIndices(pool), vec![&h], vec![&small, &places]),
+        (Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool, input: [16, 16] }), vec![&places, &small], vec![&h]),
+        (Op::AdaptiveAvgPool2d(AdaptiveAvgPool2d { output: [8, 8] }), vec![&h], vec![&small]),
+        (Op::BiasGrad, vec![&h], vec![&c]),
+        (cast(&h), vec![&x], vec![&h]),
+        (cast(&x), vec![&h], vec![&x]),
+        (cast(&wide), vec![&x], vec![&wide]),
+        (cast(&h), vec![&wide], vec![&h]),
     ];
     for (op, inputs, outputs) in calls {
         let operands = |types: &[&'static TensorType]| types.iter().map(|ty| at(ty)).collect::<Vec<_>>();
@@ -85,22 +123,34 @@ fn arguments_match_the_source() {
 fn declared(launch: &KernelLaunch) -> usize {
     let text = source(launch.file).unwrap();
     let start = text.find(&format!("KERNEL {}(", launch.function)).unwrap();
-    let list = text[start..].split(')').next().unwrap();
-    let (window, backward) = (12, 12 + 12);
-    match () {
-        () if list.ends_with("(MASK_FORWARD") || list.ends_with("(MASK_BACKWARD") => 8,
-        () if list.ends_with("(INDICES_FORWARD") || list.ends_with("(INDICES_BACKWARD") => 10 + window,
-        () if list.ends_with("(BACKWARD") => backward,
-        () if list.ends_with("(FORWARD") => 8 + window,
-        () => list.matches(',').count() + 1 + if list.contains("WINDOW_PARAMS") { window - 1 } else { 0 },
-    }
+    let list = text[start..].split_once('(').unwrap().1.split(')').next().unwrap();
+    parameters(text, list)
+}
+
+/// Macros stand for the parameters of their definition in the same text.
+fn parameters(text: &str, list: &str) -> usize {
+    let count = |parameter: &str| {
+        let name = parameter.trim();
+        match text.find(&format!("#define {name} ")) {
+            Some(at) if !name.contains(' ') => {
+                let definition = text[at..].replace("\\\n", " ");
+                let line = definition.lines().next().unwrap();
+                parameters(text, line.trim_start_matches(&format!("#define {name} ")))
+            }
+            _ => 1,
+        }
+    };
+    list.split(',').map(count).sum()
 }
 
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let (x, half) = (f32s(&[2, 3, 4, 4]), TensorType::new([2, 3, 4, 4], DType::F16));
     let refuse = |inputs: &[Operand<'_>]| prepare(&Op::Relu, inputs, &[at(&x)], 0).unwrap_err().to_string();
-    assert!(refuse(&[at(&half)]).contains("operand 0 as unpadded f32"));
+    let double = TensorType::new([2, 3, 4, 4], DType::F64);
+    assert!(refuse(&[at(&double)]).contains("operand 0 as f32, f16 or bf16 without padding"));
+    let error = prepare(&Op::BatchNormStats, &[at(&half)], &[], 0).unwrap_err().to_string();
+    assert!(error.contains("or f16 or bf16 in NHWC order, found f16[2, 3, 4, 4]"), "{error}");
     assert!(refuse(&[]).contains("expected 1 operands, found 0"));
     assert!(refuse(&[Operand::contiguous(&x, 2)]).contains("not aligned to 4 bytes"));
     assert!(matches!(prepare(&Op::Linear, &[], &[], 0), Err(KernelError::NotHere { op: "linear" })));

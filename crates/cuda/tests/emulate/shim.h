@@ -53,7 +53,34 @@ static unsigned __ballot_sync(unsigned, bool value) {
 }
 static unsigned __umulhi(unsigned a, unsigned b) { return ((unsigned long long)a * b) >> 32; }
 static float __int_as_float(int bits) { float f; memcpy(&f, &bits, 4); return f; }
+static float __uint_as_float(unsigned bits) { return __int_as_float((int)bits); }
+static int __float_as_int(float f) { int bits; memcpy(&bits, &f, 4); return bits; }
 #define rsqrtf(x) (1.f / sqrtf(x))
+
+// Half precision, rounded to nearest, ties to even; what is no number comes out as the GPU has it.
+static unsigned bf16_bits(float v) {
+  unsigned bits = (unsigned)__float_as_int(v);
+  return v != v ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+static unsigned f16_bits(float v) {
+  if (v != v) return 0x7fff;
+  unsigned sign = (unsigned)__float_as_int(v) >> 31 << 15;
+  float size = fabsf(v);
+  if (size >= 65520.f) return sign | 0x7c00;
+  int exponent;
+  frexpf(size, &exponent);
+  int unit = size == 0.f || exponent - 11 < -24 ? -24 : exponent - 11;
+  unsigned units = (unsigned)nearbyintf(ldexpf(size, -unit));  // of the last place; a carry runs into the exponent
+  return sign | ((unsigned)(unit + 24) << 10) + units;
+}
+static float f16_float(unsigned bits) {
+  int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  float size = exponent == 31 ? (fraction ? NAN : INFINITY) : ldexpf(exponent ? 1024 + fraction : fraction, (exponent ? exponent : 1) - 25);
+  return bits >> 15 & 1 ? -size : size;
+}
+static unsigned bf16_pair(float low, float high) { return bf16_bits(low) | bf16_bits(high) << 16; }
+static unsigned f16_pair(float low, float high) { return f16_bits(low) | f16_bits(high) << 16; }
+static void f16_floats(unsigned pair, float& low, float& high) { low = f16_float(pair & 0xffff), high = f16_float(pair >> 16); }
 
 // Lets the threads of [first, first + n) that wait in `state` go on, if all that are left wait there.
 static bool release(unsigned first, unsigned n, State state) {

@@ -58,7 +58,7 @@ impl Tensor {
 
     pub fn operand(&self) -> Operand<'_> {
         let address = self.memory.as_ptr().wrapping_add(self.start) as u64;
-        Operand { ty: &self.ty, address, batch_stride: self.stride as u64 }
+        Operand { ty: &self.ty, address, row_stride: self.stride as u64 }
     }
 
     /// The values in logical order, after checking the guards.

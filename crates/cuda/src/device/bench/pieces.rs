@@ -59,6 +59,9 @@ impl Bench {
         share: f64,
     ) -> Result<Vec<Choice>, Failure> {
         let Some(Ok(found)) = convolution::of(&pattern.site(OWN)) else { return Ok(Vec::new()) };
+        if !found.adds_pieces_exactly() {
+            return Ok(Vec::new());
+        }
         let sum = self.sum(gpu, pattern)?;
         let bias = self.bias(gpu, pattern)?;
         let (started, mut choices) = (Instant::now(), Vec::new());

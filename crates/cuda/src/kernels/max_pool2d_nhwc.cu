@@ -1,0 +1,180 @@
+// Max pooling of x [N, h, w, C] and its gradient, a thread a pack of channels of one pixel. The rules are max_pool2d.cu's: padding
+// acts as −∞, NaN wins, the first maximum in scan order gets the gradient, which is gathered.
+
+#define NO_PLACE 255
+
+DEVICE bool same(float a, float b) { return a == b || (a != a && b != b); }
+
+template <int V> DEVICE void read(const scalar* at, float (&v)[V]) { load<V>(at).get(v); }
+template <int V> DEVICE void write(scalar* at, const float (&v)[V]) {
+  Pack<V> pack;
+  pack.put(v);
+  store<V>(at, pack);
+}
+template <int V> DEVICE void write_bytes(u8* at, const u32 (&v)[V]) {
+  if (V == 8) {
+    u64 bytes = 0;
+#pragma unroll
+    for (int l = 0; l < V; l++) bytes |= (u64)v[l] << (8 * l);
+    *(u64*)at = bytes;
+  } else {
+    at[0] = (u8)v[0];
+  }
+}
+template <int V> DEVICE void read_bytes(const u8* at, u32 (&v)[V]) {
+  if (V == 8) {
+    u64 bytes = *(const u64*)at;
+#pragma unroll
+    for (int l = 0; l < V; l++) v[l] = (u32)(bytes >> (8 * l)) & 255;
+  } else {
+    v[0] = at[0];
+  }
+}
+
+// The maximum of each lane's window, and the tap of the first pixel that has it. x points at the image and the channels.
+template <int V, int K, int S>
+DEVICE void window_max(const scalar* x, u64 xs, Window<K, S> g, u32 oy, u32 ox, float (&best)[V], u32 (&place)[V]) {
+#pragma unroll
+  for (int l = 0; l < V; l++) {
+    best[l] = -__int_as_float(0x7f800000);
+    place[l] = NO_PLACE;
+  }
+#pragma unroll
+  for (u32 a = 0; a < g.kh(); a++) {
+    u32 y = oy * g.sh() + a * g.dh() - g.ph;  // wraps when above the image, and then is not below h
+#pragma unroll
+    for (u32 b = 0; b < g.kw(); b++) {
+      u32 column = ox * g.sw() + b * g.dw() - g.pw;
+      if (y >= g.h || column >= g.w) continue;
+      float v[V];
+      read<V>(x + ((u64)y * g.w + column) * xs, v);
+#pragma unroll
+      for (int l = 0; l < V; l++) {
+        if (v[l] > best[l] || place[l] == NO_PLACE || (v[l] != v[l] && best[l] == best[l])) place[l] = a * g.kw() + b;
+        if (v[l] > best[l] || v[l] != v[l]) best[l] = v[l];
+      }
+    }
+  }
+}
+
+template <int V, int K, int S, bool INDICES>
+DEVICE void max_pool(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indices, PIXELS, Window<K, S> g) {
+  Spot at(PIXELS_PASSED, g.oh, g.ow);
+  if (!at.active) return;
+  float best[V];
+  u32 place[V];
+  window_max<V>(x + (u64)at.n * g.h * g.w * xs + at.pack * V, xs, g, at.y, at.x, best, place);
+  write<V>(y + at.pixel * ys + at.pack * V, best);
+  if (INDICES) write_bytes<V>(indices + (at.pixel * packs + at.pack) * V, place);
+}
+
+#define FORWARD const scalar *x, u64 xs, scalar *y, u64 ys, PIXELS, WINDOW_PARAMS
+#define MAX_POOL(V, K, S) max_pool<V, K, S, false>(x, xs, y, ys, nullptr, PIXELS_PASSED, WINDOW(K, S))
+KERNEL max_pool2d_packed(FORWARD) { MAX_POOL(PACK, 0, 0); }
+KERNEL max_pool2d_single(FORWARD) { MAX_POOL(1, 0, 0); }
+KERNEL max_pool2d_k2s2_packed(FORWARD) { MAX_POOL(PACK, 2, 2); }
+KERNEL max_pool2d_k2s2_single(FORWARD) { MAX_POOL(1, 2, 2); }
+KERNEL max_pool2d_k3s2_packed(FORWARD) { MAX_POOL(PACK, 3, 2); }
+KERNEL max_pool2d_k3s2_single(FORWARD) { MAX_POOL(1, 3, 2); }
+
+#define INDICES_FORWARD const scalar *x, u64 xs, scalar *y, u64 ys, u8 *indices, PIXELS, WINDOW_PARAMS
+#define MAX_POOL_INDICES(V, K, S) max_pool<V, K, S, true>(x, xs, y, ys, indices, PIXELS_PASSED, WINDOW(K, S))
+KERNEL max_pool2d_indices_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 0, 0); }
+KERNEL max_pool2d_indices_single(INDICES_FORWARD) { MAX_POOL_INDICES(1, 0, 0); }
+KERNEL max_pool2d_indices_k2s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 2, 2); }
+KERNEL max_pool2d_indices_k2s2_single(INDICES_FORWARD) { MAX_POOL_INDICES(1, 2, 2); }
+KERNEL max_pool2d_indices_k3s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 3, 2); }
+KERNEL max_pool2d_indices_k3s2_single(INDICES_FORWARD) { MAX_POOL_INDICES(1, 3, 2); }
+
+// True when no tap before (a, b) of window (oy, ox) holds its maximum too. x points at the image and the channel.
+template <int K, int S>
+DEVICE bool is_first(const scalar* x, u64 xs, Window<K, S> g, u32 oy, u32 ox, u32 a, u32 b, float best) {
+  for (u32 i = 0; i <= a; i++) {
+    u32 y = oy * g.sh() + i * g.dh() - g.ph;
+    if (y >= g.h) continue;
+    for (u32 j = 0; j < (i == a ? b : g.kw()); j++) {
+      u32 column = ox * g.sw() + j * g.dw() - g.pw;
+      if (column < g.w && same(x[((u64)y * g.w + column) * xs], best)) return false;
+    }
+  }
+  return true;
+}
+
+// each(oy, ox, a, b) for the windows over a pixel whose tap (a, b) it is, in the order of the windows.
+template <int K, int S, class F> DEVICE void windows_over(Window<K, S> g, u32 row, u32 column, F each) {
+  u32 ty = row + g.ph, tx = column + g.pw, x_first = first_window(tx, g.dw() * (g.kw() - 1) + 1, g.sw());
+  u32 y_end = end_window(ty, g.sh(), g.oh), x_end = end_window(tx, g.sw(), g.ow);
+  for (u32 oy = first_window(ty, g.dh() * (g.kh() - 1) + 1, g.sh()); oy < y_end; oy++) {
+    u32 a = ty - oy * g.sh();
+    if (a % g.dh() != 0) continue;
+    for (u32 ox = x_first; ox < x_end; ox++) {
+      u32 b = tx - ox * g.sw();
+      if (b % g.dw() == 0) each(oy, ox, a / g.dh(), b / g.dw());
+    }
+  }
+}
+
+template <int V, int K, int S>
+DEVICE void max_pool_grad(const scalar* x, u64 xs, const scalar* y, u64 ys, const scalar* dy, u64 dys, scalar* dx, u64 dxs,
+                          PIXELS, Window<K, S> g) {
+  Spot at(PIXELS_PASSED, g.h, g.w);
+  if (!at.active) return;
+  u64 above = (u64)at.n * g.h * g.w, below = (u64)at.n * g.oh * g.ow;
+  u32 c = at.pack * V;
+  float v[V], sum[V];
+  read<V>(x + at.pixel * xs + c, v);
+#pragma unroll
+  for (int l = 0; l < V; l++) sum[l] = 0.f;
+  windows_over(g, at.y, at.x, [&](u32 oy, u32 ox, u32 a, u32 b) {
+    float best[V], d[V];
+    u64 window = below + oy * g.ow + ox;
+    read<V>(y + window * ys + c, best);
+    read<V>(dy + window * dys + c, d);
+#pragma unroll
+    for (int l = 0; l < V; l++) {
+      if (same(v[l], best[l]) && is_first(x + above * xs + c + l, xs, g, oy, ox, a, b, v[l])) sum[l] += d[l];
+    }
+  });
+  write<V>(dx + at.pixel * dxs + c, sum);
+}
+
+#define BACKWARD \
+  const scalar *x, u64 xs, const scalar *y, u64 ys, const scalar *dy, u64 dys, scalar *dx, u64 dxs, PIXELS, WINDOW_PARAMS
+#define MAX_POOL_GRAD(V, K, S) max_pool_grad<V>(x, xs, y, ys, dy, dys, dx, dxs, PIXELS_PASSED, WINDOW(K, S))
+WIDE_KERNEL max_pool2d_grad_packed(BACKWARD) { MAX_POOL_GRAD(PACK, 0, 0); }
+KERNEL max_pool2d_grad_single(BACKWARD) { MAX_POOL_GRAD(1, 0, 0); }
+KERNEL max_pool2d_grad_k2s2_packed(BACKWARD) { MAX_POOL_GRAD(PACK, 2, 2); }
+KERNEL max_pool2d_grad_k2s2_single(BACKWARD) { MAX_POOL_GRAD(1, 2, 2); }
+KERNEL max_pool2d_grad_k3s2_packed(BACKWARD) { MAX_POOL_GRAD(PACK, 3, 2); }
+KERNEL max_pool2d_grad_k3s2_single(BACKWARD) { MAX_POOL_GRAD(1, 3, 2); }
+
+template <int V, int K, int S>
+DEVICE void max_pool_indices_grad(const u8* indices, const scalar* dy, u64 dys, scalar* dx, u64 dxs, PIXELS, Window<K, S> g) {
+  Spot at(PIXELS_PASSED, g.h, g.w);
+  if (!at.active) return;
+  u64 below = (u64)at.n * g.oh * g.ow;
+  u32 c = at.pack * V;
+  float sum[V];
+#pragma unroll
+  for (int l = 0; l < V; l++) sum[l] = 0.f;
+  windows_over(g, at.y, at.x, [&](u32 oy, u32 ox, u32 a, u32 b) {
+    float d[V];
+    u32 place[V], tap = a * g.kw() + b;
+    u64 window = below + oy * g.ow + ox;
+    read_bytes<V>(indices + (window * packs + at.pack) * V, place);
+    read<V>(dy + window * dys + c, d);
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      if (place[l] == tap) sum[l] += d[l];
+  });
+  write<V>(dx + at.pixel * dxs + c, sum);
+}
+
+#define INDICES_BACKWARD const u8 *indices, const scalar *dy, u64 dys, scalar *dx, u64 dxs, PIXELS, WINDOW_PARAMS
+#define MAX_POOL_INDICES_GRAD(V, K, S) max_pool_indices_grad<V>(indices, dy, dys, dx, dxs, PIXELS_PASSED, WINDOW(K, S))
+KERNEL max_pool2d_indices_grad_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 0, 0); }
+KERNEL max_pool2d_indices_grad_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1, 0, 0); }
+KERNEL max_pool2d_indices_grad_k2s2_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 2, 2); }
+KERNEL max_pool2d_indices_grad_k2s2_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1, 2, 2); }
+KERNEL max_pool2d_indices_grad_k3s2_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 3, 2); }
+KERNEL max_pool2d_indices_grad_k3s2_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1, 3, 2); }

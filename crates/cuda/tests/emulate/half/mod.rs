@@ -1,0 +1,7 @@
+//! Half precision: every kernel against plain loops in f64 on the rounded inputs, in both types, dense, as slices of pixels
+//! and at odd places.
+
+mod batch_norm;
+mod elements;
+mod pool;
+mod tensor;

@@ -1,0 +1,112 @@
+//! Poolings with channels innermost: those of f32 on the same rounded numbers, which are checked against plain loops.
+
+use super::tensor::{Half, TYPES, assert_near, nhwc, round};
+use crate::tensor::{Bytes, PLACES, Place, Tensor, normal, run};
+use vdnn_graph::op::{AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, MaxPool2d, MaxPool2dIndicesGrad, Op, Window};
+use vdnn_tensor::{DType, TensorType};
+
+fn windows() -> Vec<Window> {
+    let w = |kernel, stride, padding, dilation, ceil_mode| Window { kernel, stride, padding, dilation, ceil_mode };
+    vec![
+        w([2, 2], [2, 2], [0, 0], [1, 1], false),
+        w([3, 3], [2, 2], [1, 1], [1, 1], false),
+        w([3, 3], [1, 1], [1, 1], [1, 1], false),
+        w([2, 3], [1, 2], [1, 0], [2, 1], false),
+        w([3, 2], [2, 3], [1, 1], [1, 2], true),
+    ]
+}
+
+/// Few distinct values, so that ties are common.
+fn tied(count: u64) -> Vec<f32> {
+    normal(count, 1).iter().map(|v| (v * 2.0).round().max(0.0) - 5.0).collect()
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&v| f64::from(v)).collect()
+}
+
+/// f32 in NCHW order and a half type in NHWC order, with the same numbers.
+struct Pair(Tensor, Half);
+
+impl Pair {
+    fn new(dims: &[u64], dtype: DType, place: Place, values: &[f32]) -> Self {
+        let values: Vec<f32> = values.iter().map(|&v| round(dtype, v)).collect();
+        Pair(Tensor::new(dims, Place::Dense, &values), Half::new(nhwc(dims, dtype, 0), place, &values))
+    }
+
+    fn empty(dims: &[u64], dtype: DType, place: Place) -> Self {
+        Pair::new(dims, dtype, place, &vec![7.0; dims.iter().product::<u64>() as usize])
+    }
+}
+
+/// Runs an op on both sides of its operands; false without a compiler.
+fn both(op: &Op, inputs: &[&Pair], outputs: &[&Pair]) -> bool {
+    let f32s = |pairs: &[&Pair]| -> Vec<_> { pairs.iter().map(|p| p.0.ty.clone()).collect() };
+    assert!(f32s(inputs).iter().all(|ty| ty.dtype == DType::F32));
+    let plain: Vec<_> = inputs.iter().map(|p| p.0.operand()).collect();
+    let half: Vec<_> = inputs.iter().map(|p| p.1.operand()).collect();
+    run(op, &plain, &outputs.iter().map(|p| p.0.operand()).collect::<Vec<_>>())
+        && run(op, &half, &outputs.iter().map(|p| p.1.operand()).collect::<Vec<_>>())
+}
+
+#[test]
+fn max_pooling_and_its_gradients() {
+    for (window, place) in windows().iter().flat_map(|w| PLACES.map(|p| (*w, p))) {
+        for (channels, dtype) in [8, 3, 40].iter().flat_map(|c| TYPES.map(|t| (*c, t))) {
+            let (dims, [oh, ow]) = ([2, channels, 9, 8], window.output([9, 8]).unwrap());
+            let small = [2, channels, oh, ow];
+            let x = Pair::new(&dims, dtype, place, &tied(dims.iter().product()));
+            let dy = Pair::new(&small, dtype, place, &normal(small.iter().product(), 2));
+            let (y, dx) = (Pair::empty(&small, dtype, place), Pair::empty(&dims, dtype, place));
+            if !both(&Op::MaxPool2d(MaxPool2d { window }), &[&x], &[&y]) {
+                return;
+            }
+            assert_eq!(y.0.values(), y.1.values(), "{window:?} {place:?}");
+            both(&Op::MaxPool2dGrad(MaxPool2d { window }), &[&x, &y, &dy], &[&dx]);
+            assert_near("max_pool2d_grad", dtype, &dx.1.values(), &wide(&dx.0.values()), 0.51);
+            indices(window, [dims, small], [&x, &y, &dy, &dx], dtype, place);
+        }
+    }
+}
+
+/// Indices are those of f32, in the map's order, and give the bits of the plain gradient.
+fn indices(window: Window, [dims, small]: [[u64; 4]; 2], maps: [&Pair; 4], dtype: DType, place: Place) {
+    let [x, y, dy, dx] = maps;
+    let op = Op::MaxPool2dIndices(MaxPool2d { window });
+    let (plain, inner) = (TensorType::new(small, DType::U8), nhwc(&small, DType::U8, 0));
+    let (plain, inner) = (Bytes::new(plain), Bytes::new(inner));
+    let again = Pair::empty(&small, dtype, place);
+    run(&op, &[x.0.operand()], &[again.0.operand(), plain.operand()]);
+    run(&op, &[x.1.operand()], &[again.1.operand(), inner.operand()]);
+    assert_eq!(again.1.bits(), y.1.bits());
+    let [n, c, h, w] = small.map(|d| d as usize);
+    let (plain, places) = (plain.values(), inner.values());
+    for e in 0..n * c * h * w {
+        let (sample, channel, pixel) = (e / (c * h * w), e / (h * w) % c, e % (h * w));
+        assert_eq!(plain[e], places[(sample * h * w + pixel) * c + channel], "place {e}");
+    }
+    let grad = Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool: MaxPool2d { window }, input: [dims[2], dims[3]] });
+    let indexed = Pair::empty(&dims, dtype, place);
+    run(&grad, &[inner.operand(), dy.1.operand()], &[indexed.1.operand()]);
+    assert_eq!(indexed.1.bits(), dx.1.bits());
+}
+
+#[test]
+fn adaptive_average_pooling() {
+    for (input, output) in [([7u64, 7u64], [1u64, 1u64]), ([13, 11], [6, 4]), ([4, 4], [7, 7]), ([30, 17], [2, 1])] {
+        for (channels, place, dtype) in
+            [8, 3, 72].iter().flat_map(|c| PLACES.map(|p| (*c, p))).flat_map(|(c, p)| TYPES.map(|t| (c, p, t)))
+        {
+            let (dims, small) = ([2, channels, input[0], input[1]], [2, channels, output[0], output[1]]);
+            let x = Pair::new(&dims, dtype, place, &normal(dims.iter().product(), 3));
+            let dy = Pair::new(&small, dtype, place, &normal(small.iter().product(), 4));
+            let (y, dx) = (Pair::empty(&small, dtype, place), Pair::empty(&dims, dtype, place));
+            if !both(&Op::AdaptiveAvgPool2d(AdaptiveAvgPool2d { output }), &[&x], &[&y]) {
+                return;
+            }
+            assert_near("adaptive_avg_pool2d", dtype, &y.1.values(), &wide(&y.0.values()), 0.51);
+            both(&Op::AdaptiveAvgPool2dGrad(AdaptiveAvgPool2dGrad { input }), &[&dy], &[&dx]);
+            assert_near("adaptive_avg_pool2d_grad", dtype, &dx.1.values(), &wide(&dx.0.values()), 0.51);
+        }
+    }
+}
