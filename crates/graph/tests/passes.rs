@@ -35,9 +35,11 @@ impl Bench {
     /// Batch norm as training has it.
     fn norm(&mut self, name: &str, x: ValueId) -> ValueId {
         let c = self.0.value(x).ty.shape.dim(1);
-        let vector = |graph: &mut Graph, suffix: &str| graph.parameter(&format!("{name}.{suffix}"), f32s(&[c])).unwrap();
+        let vector =
+            |graph: &mut Graph, suffix: &str| graph.parameter(&format!("{name}.{suffix}"), f32s(&[c])).unwrap();
         let (gamma, beta) = (vector(&mut self.0, "weight"), vector(&mut self.0, "bias"));
-        let running = ["running_mean", "running_var"].map(|s| self.0.state(&format!("{name}.{s}"), f32s(&[c])).unwrap());
+        let running =
+            ["running_mean", "running_var"].map(|s| self.0.state(&format!("{name}.{s}"), f32s(&[c])).unwrap());
         self.0.begin_layer(name);
         let stats = self.0.push(&format!("{name}.stats"), Op::BatchNormStats, &[x]).unwrap();
         let norm = Op::BatchNorm(BatchNorm { eps: 1e-5 });
@@ -77,7 +79,10 @@ fn a_relu_takes_in_the_norm_before_it() {
     let end = b.conv("conv", z, [4, 4, 3, 3], 1);
     let fused = fuse(&b.0).unwrap();
     let graph = &fused.graph;
-    assert_eq!(kinds(graph), ["bn.stats batch_norm_stats", "bn.update batch_norm_update", "relu batch_norm_relu", "conv conv2d"]);
+    assert_eq!(
+        kinds(graph),
+        ["bn.stats batch_norm_stats", "bn.update batch_norm_update", "relu batch_norm_relu", "conv conv2d"]
+    );
     let relu = node(graph, "relu");
     assert_eq!(names(graph, &relu.inputs), ["image", "bn.stats.mean", "bn.stats.variance", "bn.weight", "bn.bias"]);
     assert_eq!(graph.layers(), b.0.layers());
@@ -239,7 +244,10 @@ fn refusals_name_the_place() {
     let x = b.0.input("wide", TensorType::new([1, 2, 3, 3], DType::F64)).unwrap();
     b.relu("relu", x);
     let (place, reason) = refused(Passes { fuse: true, storage: Some(HALF) }.apply(&b.0));
-    assert!(place == "wide" && reason.contains("expected an f32 network") && reason.contains("f64[1, 2, 3, 3]"), "{reason}");
+    assert!(
+        place == "wide" && reason.contains("expected an f32 network") && reason.contains("f64[1, 2, 3, 3]"),
+        "{reason}"
+    );
     let mut b = Bench::new();
     let x = b.image([1, 2, 3, 3]);
     b.layer("grad", Op::ReluGrad, &[x, x]);
