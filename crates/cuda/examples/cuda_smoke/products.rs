@@ -69,7 +69,6 @@ fn one(
         c: arena.address(2 * SLOT),
         c_row_stride: ldc,
         dtype: DType::F32,
-        dtype: DType::F32,
         precision,
     };
     // SAFETY: the slots hold the matrices.
