@@ -83,9 +83,10 @@ fn indices(window: Window, [dims, small]: [[u64; 4]; 2], maps: [&Pair; 4], dtype
     assert_eq!(again.1.bits(), y.1.bits());
     let [n, c, h, w] = small.map(|d| d as usize);
     let (plain, places) = (plain.values(), inner.values());
-    for e in 0..n * c * h * w {
+    assert_eq!(plain.len(), n * c * h * w);
+    for (e, &place) in plain.iter().enumerate() {
         let (sample, channel, pixel) = (e / (c * h * w), e / (h * w) % c, e % (h * w));
-        assert_eq!(plain[e], places[(sample * h * w + pixel) * c + channel], "place {e}");
+        assert_eq!(place, places[(sample * h * w + pixel) * c + channel], "place {e}");
     }
     let grad = Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool: MaxPool2d { window }, input: [dims[2], dims[3]] });
     let indexed = Pair::empty(&dims, dtype, place);
