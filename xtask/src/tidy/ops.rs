@@ -12,7 +12,7 @@ const OPS: Folder = Folder { path: "crates/graph/src/op/", shared: &["mod", "win
 /// Where every op must have a file.
 const CPU: Folder = Folder {
     path: "crates/runtime/src/cpu/",
-    shared: &["mod", "choices", "launch", "matrix", "operand", "real", "reduce", "stretch"],
+    shared: &["mod", "by_way_of_f32", "choices", "launch", "matrix", "operand", "order", "real", "reduce", "stretch"],
 };
 /// Where an op has a file if it has a part there.
 const PARTS: [Folder; 3] = [

@@ -14,7 +14,7 @@ pub fn relu(b: &mut Build, dims: &[u64], awkward: bool) -> Outcome {
     let (dx, masked) = (b.push(Op::ReluGrad, &[y, dy])?[0], b.push(Op::ReluMaskGrad, &[encoded[1], dy])?[0]);
     b.same(y, encoded[0]);
     b.same(dx, masked);
-    b.graph.read_back(encoded[1]);
+    b.bytes(encoded[1]);
     in_place(b, x, dy)?;
     if dims.len() == 4 { slices(b, x, dy) } else { Ok(()) }
 }
@@ -40,7 +40,7 @@ fn slices(b: &mut Build, x: ValueId, dy: ValueId) -> Outcome {
         masks.extend([left.get(1), right.get(1)].into_iter().flatten().copied());
         joined.push(b.push(Op::Concat(Concat {}), &[left[0], right[0]])?[0]);
     }
-    masks.into_iter().for_each(|mask| b.graph.read_back(mask));
+    masks.into_iter().for_each(|mask| b.bytes(mask));
     b.same(joined[0], joined[1]);
     Ok(())
 }
@@ -58,6 +58,6 @@ pub fn max_pool2d(b: &mut Build, dims: [u64; 4], window: Window, awkward: bool) 
     let indexed = b.push(grad, &[encoded[1], dy])?[0];
     b.same(y, encoded[0]);
     b.same(dx, indexed);
-    b.graph.read_back(encoded[1]);
+    b.bytes(encoded[1]);
     Ok(())
 }

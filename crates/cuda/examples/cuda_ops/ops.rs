@@ -9,15 +9,22 @@ use vdnn_graph::op::{
 };
 use vdnn_graph::{Op, ValueId};
 
-type Case = (String, Box<dyn Fn(&mut Build) -> Outcome>);
+/// A name and what makes the graph.
+pub type Case = (String, Box<dyn Fn(&mut Build) -> Outcome>);
 
-pub fn run(report: &mut Report) -> Outcome {
+/// Cases of ops that have kernels for half precision as well, besides some that a name tells.
+pub fn of_maps() -> Vec<Case> {
     let mut cases = Vec::new();
     convolutions(&mut cases);
     linears(&mut cases);
     norms(&mut cases);
     pools(&mut cases);
     elementwise(&mut cases);
+    cases
+}
+
+pub fn run(report: &mut Report) -> Outcome {
+    let mut cases = of_maps();
     losses(&mut cases);
     optimizers(&mut cases);
     let mut gpu = Gpu::open()?;
@@ -29,7 +36,7 @@ pub fn run(report: &mut Report) -> Outcome {
     Ok(())
 }
 
-fn case(cases: &mut Vec<Case>, name: String, build: impl Fn(&mut Build) -> Outcome + 'static) {
+pub fn case(cases: &mut Vec<Case>, name: String, build: impl Fn(&mut Build) -> Outcome + 'static) {
     cases.push((name, Box::new(build)));
 }
 
@@ -103,7 +110,7 @@ fn sliced_convolutions(cases: &mut Vec<Case>) {
             let (da, db) = (b.push(data.clone(), &[dy, we])?[0], b.push(data, &[dy, wf])?[0]);
             let both = b.push(Op::Concat(Concat {}), &[da, db])?[0];
             let last = b.push(Op::Relu, &[both])?[0];
-            b.graph.read_back(last);
+            b.back(last);
             Ok(())
         });
     }
@@ -174,7 +181,7 @@ fn pools(cases: &mut Vec<Case>) {
                 let ty = b.graph.value(y).ty.clone();
                 let dy = b.x(ty.shape.dims());
                 b.read(Op::MaxPool2dGrad(MaxPool2d { window }), &[x, y, dy])?;
-                b.graph.read_back(y);
+                b.back(y);
                 Ok(())
             });
             for awkward in [false, true] {
@@ -204,7 +211,7 @@ fn average(b: &mut Build, window: Window, dims: [u64; 4]) -> Outcome {
         let x = b.x(&dims);
         let y = b.push(Op::AvgPool2d(pool), &[x])?[0];
         let ty = b.graph.value(y).ty.clone();
-        b.graph.read_back(y);
+        b.back(y);
         let dy = b.x(ty.shape.dims());
         b.read(Op::AvgPool2dGrad(AvgPool2dGrad { pool, input: [dims[2], dims[3]] }), &[dy])?;
     }
@@ -248,8 +255,8 @@ fn elementwise(cases: &mut Vec<Case>) {
             for part in &parts {
                 b.read(Op::Relu, &[*part])?;
             }
-            b.graph.read_back(parts[1]);
-            b.graph.read_back(whole);
+            b.back(parts[1]);
+            b.back(whole);
             Ok(())
         });
         case(cases, format!("views {dims:?}"), move |b| {

@@ -4,19 +4,35 @@ use crate::{Outcome, cuda, relative_error};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use vdnn_cuda::CudaDevice;
+use vdnn_graph::op::Cast;
 use vdnn_graph::{Graph, InPlace, LayerId, Op, Phase, Program, Role, ValueId};
 use vdnn_memory::{Budgets, HomeLayout, Options, Problem, compile_with_policy, policies};
 use vdnn_runtime::{CpuDevice, Device, Executor, KernelRequest, ScheduleId};
 use vdnn_schedule::{KernelTable, Schedule, Space};
 use vdnn_sim::Links;
-use vdnn_tensor::{DType, Philox, TensorType};
+use vdnn_tensor::{DType, Layout, MemoryOrder, Philox, TensorType};
 
 /// Algorithms of one node that are tried.
 pub const MOST_ALGORITHMS: usize = 4;
 
+/// In which type a case's maps are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maps {
+    /// f32 in NCHW order.
+    Plain,
+    /// A half type, images in NHWC order: cast from f32 before, to f32 after.
+    Half(DType),
+    /// f32 of numbers that the half type has: what the half type is compared with.
+    Rounded(DType),
+}
+
 /// A graph under construction whose inputs are filled by their names.
 pub struct Build {
     pub graph: Graph,
+    pub maps: Maps,
+    /// Values read back, in the order of calls.
+    pub outputs: Vec<ValueId>,
+    named: usize,
     /// Persistents of all cases live on one device, so no two have the same name.
     case: usize,
     nodes: usize,
@@ -28,23 +44,74 @@ impl Build {
     pub fn new(name: &str, case: usize) -> Self {
         let mut graph = Graph::new(name);
         graph.begin_layer("layer");
-        Build { graph, case, nodes: 0, pairs: Vec::new() }
+        Build { graph, maps: Maps::Plain, outputs: Vec::new(), named: 0, case, nodes: 0, pairs: Vec::new() }
+    }
+
+    /// A value as the case's maps are: cast to half precision with so many padding channels, or as it is.
+    fn cast(&mut self, id: ValueId, padding: u32) -> ValueId {
+        let Maps::Half(dtype) = self.maps else { return id };
+        let image = self.graph.value(id).ty.shape.rank() == 4;
+        let layout =
+            if image { Layout { order: MemoryOrder::Nhwc, channel_padding: padding } } else { Layout::default() };
+        self.cast_to("cast", id, Cast { dtype, layout })
+    }
+
+    fn cast_to(&mut self, what: &str, id: ValueId, to: Cast) -> ValueId {
+        let name = format!("{what}{}", self.graph.values().len());
+        self.graph.push_at(&name, Op::Cast(to), &[id], Phase::Forward, LayerId(0)).expect("floats can be cast")[0]
+    }
+
+    /// The kind of an input whose numbers half precision has, where they must be.
+    fn kind(&self, kind: &str) -> String {
+        match self.maps {
+            Maps::Plain => kind.to_string(),
+            Maps::Half(dtype) | Maps::Rounded(dtype) => format!("{dtype}.{kind}"),
+        }
+    }
+
+    /// Reads a value back, as f32 in NCHW order.
+    pub fn back(&mut self, id: ValueId) {
+        let ty = &self.graph.value(id).ty;
+        let id = match ty.dtype.is_half() {
+            true => self.cast_to("back", id, Cast { dtype: DType::F32, layout: Layout::default() }),
+            false => id,
+        };
+        self.graph.read_back(id);
+        self.outputs.push(id);
+    }
+
+    /// Reads bytes back where they lie as the CPU has them.
+    pub fn bytes(&mut self, id: ValueId) {
+        if self.maps == Maps::Plain {
+            self.graph.read_back(id);
+        }
+    }
+
+    /// Normal numbers with padding channels, where the maps are of half precision.
+    pub fn padded(&mut self, dims: &[u64], padding: u32) -> ValueId {
+        let kind = self.kind("x");
+        let id = self.input(&kind, TensorType::new(dims, DType::F32));
+        self.cast(id, padding)
     }
 
     /// Normal numbers.
     pub fn x(&mut self, dims: &[u64]) -> ValueId {
-        self.input("x", TensorType::new(dims, DType::F32))
+        self.padded(dims, 0)
     }
 
     /// Few different numbers: ties, zeros of both signs, infinities and not-a-numbers.
     pub fn awkward(&mut self, dims: &[u64]) -> ValueId {
-        self.input("awkward", TensorType::new(dims, DType::F32))
+        let kind = self.kind("awkward");
+        let id = self.input(&kind, TensorType::new(dims, DType::F32));
+        self.cast(id, 0)
     }
 
     /// Reads both values back and has them compared bit for bit on the GPU.
     pub fn same(&mut self, a: ValueId, b: ValueId) {
-        [a, b].into_iter().for_each(|id| self.graph.read_back(id));
-        self.pairs.push((a, b));
+        [a, b].into_iter().for_each(|id| self.back(id));
+        if let [.., a, b] = self.outputs[..] {
+            self.pairs.push((a, b));
+        }
     }
 
     /// Labels below 10.
@@ -62,18 +129,24 @@ impl Build {
     }
 
     pub fn parameter(&mut self, dims: &[u64]) -> ValueId {
-        let name = format!("parameter{}.{}", self.case, self.graph.values().len());
-        self.graph.parameter(&name, TensorType::new(dims, DType::F32)).expect("names differ")
+        self.named += 1;
+        let matrix = dims.len() > 1;
+        let kind = if matrix { self.kind("parameter") } else { "parameter".to_string() };
+        let name = format!("{kind}{}.{}", self.case, self.named);
+        let id = self.graph.parameter(&name, TensorType::new(dims, DType::F32)).expect("names differ");
+        if matrix { self.cast(id, 0) } else { id }
     }
 
     /// A state of numbers in 0.5..1.5.
     pub fn state(&mut self, dims: &[u64]) -> ValueId {
-        let name = format!("positive{}.{}", self.case, self.graph.values().len());
+        self.named += 1;
+        let name = format!("positive{}.{}", self.case, self.named);
         self.graph.state(&name, TensorType::new(dims, DType::F32)).expect("names differ")
     }
 
     fn input(&mut self, kind: &str, ty: TensorType) -> ValueId {
-        let name = format!("{kind}{}", self.graph.values().len());
+        self.named += 1;
+        let name = format!("{kind}{}", self.named);
         self.graph.input(&name, ty).expect("names differ")
     }
 
@@ -89,7 +162,7 @@ impl Build {
         let effect = op.has_effect();
         for output in self.push(op, inputs)? {
             if !effect {
-                self.graph.read_back(output);
+                self.back(output);
             }
         }
         Ok(())
@@ -114,20 +187,27 @@ fn ends(graph: &Graph) -> Ends {
 
 /// Bytes of an input, a function of its name.
 fn fill(name: &str, ty: &TensorType) -> Vec<u8> {
+    let (name, round): (&str, fn(f32) -> f32) = match name.split_once('.') {
+        Some(("bf16", name)) => (name, |v| half::bf16::from_f32(v).to_f32()),
+        Some(("f16", name)) => (name, |v| half::f16::from_f32(v).to_f32()),
+        _ => (name, |v| v),
+    };
     let seed = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut random = Philox::new(seed, 0);
     let count = ty.shape.elements();
     match ty.dtype {
         DType::U64 => 3u64.to_le_bytes().to_vec(),
         DType::I32 => (0..count).flat_map(|_| ((random.uniform() * 10.0) as i32).min(9).to_le_bytes()).collect(),
-        _ if name.starts_with("awkward") => (0..count).flat_map(|_| awkward(&mut random).to_le_bytes()).collect(),
+        _ if name.starts_with("awkward") => {
+            (0..count).flat_map(|_| round(awkward(&mut random)).to_le_bytes()).collect()
+        }
         _ if name.starts_with("rate") => 0.05f32.to_le_bytes().to_vec(),
         _ if name.starts_with("positive") => (0..count).flat_map(|_| (random.uniform() + 0.5).to_le_bytes()).collect(),
         // Nearly normal: no two numbers of a window are the same.
         _ => (0..count)
             .flat_map(|_| {
                 let sum: f32 = (0..4).map(|_| random.uniform() - 0.5).sum();
-                (sum * 1.7).to_le_bytes()
+                round(sum * 1.7).to_le_bytes()
             })
             .collect(),
     }
@@ -189,6 +269,52 @@ impl Gpu {
 }
 
 impl Gpu {
+    /// A case in half precision on the GPU against the same in f32 on the CPU: relative error of each output, and of its worst
+    /// number against the output's size.
+    pub fn compare_half(
+        &mut self,
+        half: Build,
+        rounded: Build,
+        [limit, worst_limit]: [f64; 2],
+    ) -> Outcome<(bool, Value)> {
+        let names = |build: &Build| -> Vec<String> {
+            build.outputs.iter().map(|&id| build.graph.value(id).name.clone()).collect()
+        };
+        let (half_names, names_of_cpu) = (names(&half), names(&rounded));
+        let place = |id: ValueId| half.outputs.iter().position(|&other| other == id).ok_or("no such output");
+        let pairs = half.pairs.iter().map(|&(a, b)| Ok([place(a)?, place(b)?])).collect::<Result<Vec<_>, &str>>()?;
+        let odd = rounded.graph.values().iter().any(|value| value.name.contains("awkward"));
+        let pick = |program: &Program, bytes: Vec<Vec<u8>>, names: &[String]| -> Outcome<Vec<Vec<u8>>> {
+            let outputs = ends(&program.graph).outputs;
+            let at = |name: &String| outputs.iter().position(|(other, _)| other == name).ok_or("no such output");
+            names.iter().map(|name| Ok(bytes[at(name)?].clone())).collect()
+        };
+        let cpu = Arc::new(Program::linearize(rounded.graph, InPlace::Allowed)?);
+        let want = pick(&cpu, on_cpu(&cpu)?, &names_of_cpu)?;
+        let program = Arc::new(Program::linearize(half.graph, InPlace::Allowed)?);
+        let (mut error, mut worst, mut same_bits, mut same_pairs) = (0f64, 0f64, true, true);
+        let schedules = schedules(self.executor.device_mut(), &program)?;
+        let algorithms = schedules.len();
+        for schedule in schedules {
+            let id = self.executor.add(Arc::clone(&program), Arc::new(schedule))?;
+            let got = run(&mut self.executor, id, &program)?;
+            same_bits &= got == run(&mut self.executor, id, &program)?;
+            let got = pick(&program, got, &half_names)?;
+            same_pairs &= pairs.iter().all(|&[a, b]| got[a] == got[b]);
+            for (got, want) in got.iter().zip(&want).filter(|_| !odd) {
+                let (got, want) = (floats(got), floats(want));
+                error = error.max(relative_error(&got, &want));
+                worst = worst.max(worst_error(&got, &want));
+            }
+        }
+        let facts = json!({
+            "relative_error": error, "limit": limit, "worst": worst, "worst_limit": worst_limit, "algorithms": algorithms,
+            "same_bits_twice": same_bits, "pairs": pairs.len(), "pairs_same": same_pairs, "outputs": want.len(),
+        });
+        let counts = half_names.len() == want.len() && !want.is_empty();
+        Ok((counts && error <= limit && worst <= worst_limit && same_bits && same_pairs, facts))
+    }
+
     /// The GPU's choices for each node.
     pub fn kernels(&mut self, program: &Program) -> Outcome<KernelTable> {
         Ok(self.executor.device_mut().kernel_table(&program.graph, KernelRequest::whole(true))?)
@@ -248,6 +374,14 @@ fn run<D: Device>(executor: &mut Executor<D>, id: ScheduleId, program: &Program)
     executor.run(id)?;
     let read = ends.outputs.iter().map(|(name, _)| executor.read(id, name));
     Ok(read.collect::<Result<_, _>>()?)
+}
+
+/// The largest difference of two numbers, over the expected one's size and the root mean square of all.
+fn worst_error(got: &[f32], want: &[f32]) -> f64 {
+    let square: f64 = want.iter().map(|b| f64::from(*b).powi(2)).sum();
+    let size = (square / want.len().max(1) as f64).sqrt();
+    let error = |(a, b): (&f32, &f32)| (f64::from(*a) - f64::from(*b)).abs() / (f64::from(*b).abs() + size).max(1e-20);
+    got.iter().zip(want).map(error).fold(0.0, f64::max)
 }
 
 /// Bytes as numbers.

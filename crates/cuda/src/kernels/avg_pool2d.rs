@@ -1,8 +1,9 @@
-//! Average pooling and its gradient.
+//! Average pooling and its gradient. Half precision has channels innermost.
 
+use super::nhwc::Pixels;
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, sample_len};
 use super::window::{addresses, geometry, pixels, size};
-use super::{KernelError, Operand, operands};
+use super::{KernelError, Operand, file_of, files, operands};
 use vdnn_graph::op::{AvgPool2d, AvgPool2dGrad};
 
 /// (X) → Y.
@@ -12,7 +13,8 @@ pub(super) fn prepare(
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
     let ([x], [y]) = (operands("avg_pool2d", inputs)?, operands("avg_pool2d", outputs)?);
-    launch("avg_pool2d", op, [&x, &y], [&x, &y], &y)
+    let half = ["avg_pool2d_packed", "avg_pool2d_single"];
+    launch("avg_pool2d", half, op, [&x, &y], [&x, &y], &y)
 }
 
 /// (dY) → dX.
@@ -22,12 +24,14 @@ pub(super) fn prepare_grad(
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
     let ([dy], [dx]) = (operands("avg_pool2d_grad", inputs)?, operands("avg_pool2d_grad", outputs)?);
-    launch("avg_pool2d_grad", &op.pool, [&dy, &dx], [&dx, &dy], &dx)
+    let half = ["avg_pool2d_grad_packed", "avg_pool2d_grad_single"];
+    launch("avg_pool2d_grad", half, &op.pool, [&dy, &dx], [&dx, &dy], &dx)
 }
 
-/// Arguments are `operands` in order; windows `y` slide over images `x`.
+/// Arguments are `operands` in order, functions for half precision `half`; windows `y` slide over images `x`.
 fn launch(
     name: &'static str,
+    half: [&'static str; 2],
     op: &AvgPool2d,
     operands: [&Operand<'_>; 2],
     [x, y]: [&Operand<'_>; 2],
@@ -36,11 +40,19 @@ fn launch(
     if written.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    sample_len(name, x)?;
-    let walk = pixels(name, written)?;
-    let mut args = addresses(&operands.map(|o| *o));
-    args.extend(walk.args);
+    let maps = operands.map(|o| *o);
+    let mut args = addresses(&maps);
+    let (file, function, blocks) = if x.ty.dtype.is_half() {
+        let walk = Pixels::of(name, written, &maps, true)?;
+        args.extend(walk.args);
+        (file_of(x.ty.dtype, files!("avg_pool2d_nhwc")), walk.pick(half), walk.blocks)
+    } else {
+        sample_len(name, x)?;
+        let walk = pixels(name, written)?;
+        args.extend(walk.args);
+        ("avg_pool2d.cu", name, walk.blocks)
+    };
     args.extend(geometry(name, &op.window, size(x), size(y))?);
     args.push(KernelArg::U32(u32::from(op.count_include_pad)));
-    Ok(vec![KernelLaunch::new(name, "avg_pool2d.cu", name, walk.blocks, args)?].into())
+    Ok(vec![KernelLaunch::new(name, file, function, blocks, args)?].into())
 }

@@ -57,24 +57,69 @@ struct Normalise {
   DEVICE float operator()(const float (&x)[1]) const { return fmaf(x[0] - mean, scale, beta); }
 };
 
-template <int V>
-DEVICE void normalise(const scalar* x, u64 x_stride, const float* mean, const float* variance, const float* gamma,
-                      const float* beta, scalar* y, u64 y_stride, u32 len, u32 hw, u64 magic, u32 tiles, float eps) {
+struct NormaliseRelu {
+  Normalise y;
+  DEVICE float operator()(const float (&x)[1]) const {
+    float v = y(x);
+    return v <= 0.f ? 0.f : v;
+  }
+};
+
+// With a residual; and what of dy goes through the ReLU after y. The second input is the residual, or dy.
+struct NormaliseAdd {
+  Normalise y;
+  DEVICE float operator()(const float (&x)[2]) const {
+    const float only[1] = {x[0]};
+    return y(only) + x[1];
+  }
+};
+struct NormaliseGate {
+  Normalise y;
+  DEVICE float operator()(const float (&x)[2]) const {
+    const float only[1] = {x[0]};
+    return y(only) <= 0.f ? 0.f : x[1];
+  }
+};
+
+#define COEFFICIENTS const float *mean, const float *variance, const float *gamma, const float *beta
+DEVICE Normalise normalise_of(COEFFICIENTS, u32 c, float eps) {
+  return Normalise{mean[c], gamma[c] * rsqrtf(variance[c] + eps), beta[c]};
+}
+
+template <int V, class K>
+DEVICE void normalise(const scalar* x, u64 xs, COEFFICIENTS, scalar* y, u64 ys, u32 len, u32 hw, u64 magic, u32 tiles,
+                      float eps) {
   Tile t = tile_of<V>(tiles);
-  const scalar* const in[1] = {x + t.row * x_stride};
-  map_channels<V>(in, y + t.row * y_stride, t.start, len, hw, magic, [=](u32 c) {
-    return Normalise{mean[c], gamma[c] * rsqrtf(variance[c] + eps), beta[c]};
+  const scalar* const in[1] = {x + t.row * xs};
+  map_channels<V>(in, y + t.row * ys, t.start, len, hw, magic, [=](u32 c) {
+    return K{normalise_of(mean, variance, gamma, beta, c, eps)};
+  });
+}
+template <int V, class K>
+DEVICE void normalise_two(const scalar* x, u64 xs, COEFFICIENTS, const scalar* r, u64 rs, scalar* y, u64 ys, u32 len, u32 hw,
+                          u64 magic, u32 tiles, float eps) {
+  Tile t = tile_of<V>(tiles);
+  const scalar* const in[2] = {x + t.row * xs, r + t.row * rs};
+  map_channels<V>(in, y + t.row * ys, t.start, len, hw, magic, [=](u32 c) {
+    return K{normalise_of(mean, variance, gamma, beta, c, eps)};
   });
 }
 
-KERNEL batch_norm_v4(const scalar* x, u64 xs, const float* mean, const float* variance, const float* gamma,
-                     const float* beta, scalar* y, u64 ys, u32 len, u32 hw, u64 magic, u32 tiles, float eps) {
-  normalise<4>(x, xs, mean, variance, gamma, beta, y, ys, len, hw, magic, tiles, eps);
-}
-KERNEL batch_norm_v1(const scalar* x, u64 xs, const float* mean, const float* variance, const float* gamma,
-                     const float* beta, scalar* y, u64 ys, u32 len, u32 hw, u64 magic, u32 tiles, float eps) {
-  normalise<1>(x, xs, mean, variance, gamma, beta, y, ys, len, hw, magic, tiles, eps);
-}
+#define FORWARD const scalar *x, u64 xs, COEFFICIENTS, scalar *y, u64 ys, u32 len, u32 hw, u64 magic, u32 tiles, float eps
+#define FORWARD_PASSED x, xs, mean, variance, gamma, beta, y, ys, len, hw, magic, tiles, eps
+KERNEL batch_norm_v4(FORWARD) { normalise<4, Normalise>(FORWARD_PASSED); }
+KERNEL batch_norm_v1(FORWARD) { normalise<1, Normalise>(FORWARD_PASSED); }
+KERNEL batch_norm_relu_v4(FORWARD) { normalise<4, NormaliseRelu>(FORWARD_PASSED); }
+KERNEL batch_norm_relu_v1(FORWARD) { normalise<1, NormaliseRelu>(FORWARD_PASSED); }
+
+#define TWO \
+  const scalar *x, u64 xs, COEFFICIENTS, const scalar *r, u64 rs, scalar *y, u64 ys, u32 len, u32 hw, u64 magic, u32 tiles, \
+      float eps
+#define TWO_PASSED x, xs, mean, variance, gamma, beta, r, rs, y, ys, len, hw, magic, tiles, eps
+KERNEL batch_norm_add_v4(TWO) { normalise_two<4, NormaliseAdd>(TWO_PASSED); }
+KERNEL batch_norm_add_v1(TWO) { normalise_two<1, NormaliseAdd>(TWO_PASSED); }
+KERNEL batch_norm_gate_v4(TWO) { normalise_two<4, NormaliseGate>(TWO_PASSED); }
+KERNEL batch_norm_gate_v1(TWO) { normalise_two<1, NormaliseGate>(TWO_PASSED); }
 
 // dbeta = Σ dy; dgamma = Σ dy · (x − mean) / √(variance + eps).
 DEVICE void store_sums(double dy, double dot, double variance, float eps, u32 c, float* dgamma, float* dbeta) {

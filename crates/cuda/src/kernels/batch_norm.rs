@@ -55,16 +55,29 @@ pub(super) fn prepare(
         let functions = ["batch_norm_packed", "batch_norm_single"];
         return batch_norm_nhwc::prepare(name, op.eps, functions, inputs, outputs);
     }
-    let rows = Rows::by_sample(&[x, y]);
+    let coefficients = [mean, variance, gamma, beta];
+    normalise(name, op.eps, ["batch_norm_v4", "batch_norm_v1"], &[x], coefficients, &y)
+}
+
+/// One launch over X, or X and another map, with a channel's coefficients.
+pub(super) fn normalise(
+    name: &'static str,
+    eps: f64,
+    functions: [&'static str; 2],
+    maps: &[Operand<'_>],
+    coefficients: [Operand<'_>; 4],
+    y: &Operand<'_>,
+) -> Result<LaunchPlan, KernelError> {
+    let rows = Rows::by_sample(&[maps, &[*y]].concat());
     if rows.is_empty() {
         return Ok(LaunchPlan::default());
     }
-    let mut args = address_and_stride(&x).to_vec();
-    args.extend([mean, variance, gamma, beta].map(|o| U64(o.address)));
-    args.extend(address_and_stride(&y));
-    args.extend(walk(name, &x, &rows)?);
-    args.push(F32(op.eps as f32));
-    let function = rows.pick("batch_norm_v4", "batch_norm_v1");
+    let mut args = address_and_stride(&maps[0]).to_vec();
+    args.extend(coefficients.map(|o| U64(o.address)));
+    args.extend(maps[1..].iter().chain([y]).flat_map(address_and_stride));
+    args.extend(walk(name, &maps[0], &rows)?);
+    args.push(F32(eps as f32));
+    let function = rows.pick(functions[0], functions[1]);
     Ok(vec![KernelLaunch::new(name, FILE, function, rows.blocks(), args)?].into())
 }
 

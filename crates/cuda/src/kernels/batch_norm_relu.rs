@@ -1,7 +1,10 @@
-//! Batch normalisation with ReLU, and with a residual: half precision with channels innermost.
+//! Batch normalisation with ReLU, and with a residual.
+//!
+//! Half precision has kernels of its own with channels innermost. f32 puts the kernels of the single ops together, some of them
+//! into one, and gives their bits.
 
 use super::batch_norm_nhwc::{self, Gate, Gradient};
-use super::{KernelError, LaunchPlan, Operand, operands};
+use super::{KernelError, LaunchPlan, Operand, batch_norm, operands, relu};
 use vdnn_graph::op::BatchNorm;
 
 /// (X, mean, variance, gamma, beta) → Y.
@@ -10,8 +13,14 @@ pub(super) fn prepare(
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
-    let functions = ["batch_norm_relu_packed", "batch_norm_relu_single"];
-    batch_norm_nhwc::prepare("batch_norm_relu", op.eps, functions, inputs, outputs)
+    let name = "batch_norm_relu";
+    let ([x, mean, variance, gamma, beta], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
+    if x.ty.dtype.is_half() {
+        let functions = ["batch_norm_relu_packed", "batch_norm_relu_single"];
+        return batch_norm_nhwc::prepare(name, op.eps, functions, inputs, outputs);
+    }
+    let functions = ["batch_norm_relu_v4", "batch_norm_relu_v1"];
+    batch_norm::normalise(name, op.eps, functions, &[x], [mean, variance, gamma, beta], &y)
 }
 
 /// (X, dY, mean, variance, gamma, beta) → dX, dgamma, dbeta.
@@ -24,9 +33,16 @@ pub(super) fn prepare_grad(
     let name = "batch_norm_relu_grad";
     let ([x, dy, mean, variance, gamma, beta], [dx, dgamma, dbeta]) =
         (operands(name, inputs)?, operands(name, outputs)?);
-    let coefficients = [mean, variance, gamma, beta].map(|o| o.address);
-    let of = Gradient { x, dy, mask: 0, coefficients, dx, parameters: [dgamma, dbeta], dr: None };
-    batch_norm_nhwc::prepare_grad(name, op.eps, Gate::BySign, &of, workspace)
+    if x.ty.dtype.is_half() {
+        let coefficients = [mean, variance, gamma, beta].map(|o| o.address);
+        let of = Gradient { x, dy, mask: 0, coefficients, dx, parameters: [dgamma, dbeta], dr: None };
+        return batch_norm_nhwc::prepare_grad(name, op.eps, Gate::BySign, &of, workspace);
+    }
+    // What of dY goes through lies where dX will.
+    let functions = ["batch_norm_gate_v4", "batch_norm_gate_v1"];
+    let gate = batch_norm::normalise(name, op.eps, functions, &[x, dy], [mean, variance, gamma, beta], &dx)?;
+    let grad = batch_norm::prepare_grad(op, &[x, dx, mean, variance, gamma], &[dx, dgamma, dbeta], workspace)?;
+    Ok([gate.launches, grad.launches].concat().into())
 }
 
 /// (X, mean, variance, gamma, beta, R) → Y, mask.
@@ -35,7 +51,14 @@ pub(super) fn prepare_add(
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
-    batch_norm_nhwc::prepare_add_relu(op.eps, inputs, outputs)
+    let name = "batch_norm_add_relu";
+    let ([x, mean, variance, gamma, beta, r], [y, mask]) = (operands(name, inputs)?, operands(name, outputs)?);
+    if x.ty.dtype.is_half() {
+        return batch_norm_nhwc::prepare_add_relu(op.eps, inputs, outputs);
+    }
+    let functions = ["batch_norm_add_v4", "batch_norm_add_v1"];
+    let sum = batch_norm::normalise(name, op.eps, functions, &[x, r], [mean, variance, gamma, beta], &y)?;
+    Ok([sum.launches, relu::prepare_mask(&[y], &[y, mask])?.launches].concat().into())
 }
 
 /// (X, dY, mask, mean, variance, gamma) → dX, dgamma, dbeta, dR.
@@ -48,7 +71,13 @@ pub(super) fn prepare_add_grad(
     let name = "batch_norm_add_relu_grad";
     let ([x, dy, mask, mean, variance, gamma], [dx, dgamma, dbeta, dr]) =
         (operands(name, inputs)?, operands(name, outputs)?);
-    let coefficients = [mean.address, variance.address, gamma.address, 0];
-    let of = Gradient { x, dy, mask: mask.address, coefficients, dx, parameters: [dgamma, dbeta], dr: Some(dr) };
-    batch_norm_nhwc::prepare_grad(name, op.eps, Gate::ByMask, &of, workspace)
+    if x.ty.dtype.is_half() {
+        let coefficients = [mean.address, variance.address, gamma.address, 0];
+        let of = Gradient { x, dy, mask: mask.address, coefficients, dx, parameters: [dgamma, dbeta], dr: Some(dr) };
+        return batch_norm_nhwc::prepare_grad(name, op.eps, Gate::ByMask, &of, workspace);
+    }
+    // dR is what of dY goes through; then nothing reads dY, over which dX may lie.
+    let gate = relu::prepare_mask_grad(&[mask, dy], &[dr])?;
+    let grad = batch_norm::prepare_grad(op, &[x, dr, mean, variance, gamma], &[dx, dgamma, dbeta], workspace)?;
+    Ok([gate.launches, grad.launches].concat().into())
 }

@@ -15,8 +15,8 @@ macro_rules! halves {
     ($stem:literal) => {
         [
             [concat!($stem, "_packed"), concat!($stem, "_single")],
-            [concat!($stem, "_k2s2_packed"), concat!($stem, "_k2s2_single")],
-            [concat!($stem, "_k3s2_packed"), concat!($stem, "_k3s2_single")],
+            [concat!($stem, "_k2s2_packed"), concat!($stem, "_single")],
+            [concat!($stem, "_k3s2_packed"), concat!($stem, "_single")],
         ]
     };
 }

@@ -73,18 +73,14 @@ DEVICE void max_pool(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indices, PI
 KERNEL max_pool2d_packed(FORWARD) { MAX_POOL(PACK, 0, 0); }
 KERNEL max_pool2d_single(FORWARD) { MAX_POOL(1, 0, 0); }
 KERNEL max_pool2d_k2s2_packed(FORWARD) { MAX_POOL(PACK, 2, 2); }
-KERNEL max_pool2d_k2s2_single(FORWARD) { MAX_POOL(1, 2, 2); }
 KERNEL max_pool2d_k3s2_packed(FORWARD) { MAX_POOL(PACK, 3, 2); }
-KERNEL max_pool2d_k3s2_single(FORWARD) { MAX_POOL(1, 3, 2); }
 
 #define INDICES_FORWARD const scalar *x, u64 xs, scalar *y, u64 ys, u8 *indices, PIXELS, WINDOW_PARAMS
 #define MAX_POOL_INDICES(V, K, S) max_pool<V, K, S, true>(x, xs, y, ys, indices, PIXELS_PASSED, WINDOW(K, S))
 KERNEL max_pool2d_indices_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 0, 0); }
 KERNEL max_pool2d_indices_single(INDICES_FORWARD) { MAX_POOL_INDICES(1, 0, 0); }
 KERNEL max_pool2d_indices_k2s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 2, 2); }
-KERNEL max_pool2d_indices_k2s2_single(INDICES_FORWARD) { MAX_POOL_INDICES(1, 2, 2); }
 KERNEL max_pool2d_indices_k3s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 3, 2); }
-KERNEL max_pool2d_indices_k3s2_single(INDICES_FORWARD) { MAX_POOL_INDICES(1, 3, 2); }
 
 // True when no tap before (a, b) of window (oy, ox) holds its maximum too. x points at the image and the channel.
 template <int K, int S>
@@ -144,9 +140,7 @@ DEVICE void max_pool_grad(const scalar* x, u64 xs, const scalar* y, u64 ys, cons
 WIDE_KERNEL max_pool2d_grad_packed(BACKWARD) { MAX_POOL_GRAD(PACK, 0, 0); }
 KERNEL max_pool2d_grad_single(BACKWARD) { MAX_POOL_GRAD(1, 0, 0); }
 KERNEL max_pool2d_grad_k2s2_packed(BACKWARD) { MAX_POOL_GRAD(PACK, 2, 2); }
-KERNEL max_pool2d_grad_k2s2_single(BACKWARD) { MAX_POOL_GRAD(1, 2, 2); }
 KERNEL max_pool2d_grad_k3s2_packed(BACKWARD) { MAX_POOL_GRAD(PACK, 3, 2); }
-KERNEL max_pool2d_grad_k3s2_single(BACKWARD) { MAX_POOL_GRAD(1, 3, 2); }
 
 template <int V, int K, int S>
 DEVICE void max_pool_indices_grad(const u8* indices, const scalar* dy, u64 dys, scalar* dx, u64 dxs, PIXELS, Window<K, S> g) {
@@ -175,6 +169,4 @@ DEVICE void max_pool_indices_grad(const u8* indices, const scalar* dy, u64 dys, 
 KERNEL max_pool2d_indices_grad_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 0, 0); }
 KERNEL max_pool2d_indices_grad_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1, 0, 0); }
 KERNEL max_pool2d_indices_grad_k2s2_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 2, 2); }
-KERNEL max_pool2d_indices_grad_k2s2_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1, 2, 2); }
 KERNEL max_pool2d_indices_grad_k3s2_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 3, 2); }
-KERNEL max_pool2d_indices_grad_k3s2_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1, 3, 2); }

@@ -79,7 +79,7 @@ pub const ALL: &[(&str, &str)] = sources! {
     f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm" "max_pool2d" "sgd"
         "softmax_cross_entropy";
     every type: "add" "concat" "dropout" "relu";
-    half: "adaptive_avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc";
+    half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc";
 };
 
 /// The files of a source that is compiled for several element types, for [`file_of`].
@@ -215,6 +215,7 @@ impl Takes {
             Op::BatchNormAddRelu(_) | Op::BatchNormAddReluGrad(_) => Takes::Channels,
             Op::MaxPool2d(_) | Op::MaxPool2dGrad(_) => Takes::Channels,
             Op::MaxPool2dIndices(_) | Op::MaxPool2dIndicesGrad(_) => Takes::Channels,
+            Op::AvgPool2d(_) | Op::AvgPool2dGrad(_) => Takes::Channels,
             Op::AdaptiveAvgPool2d(_) | Op::AdaptiveAvgPool2dGrad(_) => Takes::Channels,
             Op::Relu | Op::ReluGrad | Op::ReluMask | Op::ReluMaskGrad | Op::Add => Takes::Elements,
             Op::Dropout(_) | Op::DropoutGrad(_) => Takes::Elements,

@@ -1,7 +1,7 @@
 //! Batch normalisation.
 
-use crate::tensor::{PLACES, Place, Tensor, assert_close, normal, run};
-use vdnn_graph::op::{BatchNorm, BatchNormUpdate, Op};
+use crate::tensor::{Bytes, PLACES, Place, Tensor, assert_bits, assert_close, normal, run};
+use vdnn_graph::op::{BatchNorm, BatchNormUpdate, Op, mask_type};
 
 const SHAPES: [[u64; 4]; 5] = [[2, 3, 5, 7], [3, 8, 4, 4], [4, 5, 1, 1], [5, 2, 48, 48], [3, 2, 63, 65]];
 const EPS: f64 = 1e-5;
@@ -115,4 +115,58 @@ fn running_statistics_use_the_unbiased_variance() {
     let (g, b, y) = (one(1.0), one(0.0), Tensor::filled(&[4, 1, 1, 1], Place::Dense, 0.0));
     run(&Op::BatchNorm(BatchNorm { eps: 1e-5 }), &[&x, &mean, &variance, &g, &b].map(Tensor::operand), &[y.operand()]);
     assert_close("y", &y.values(), &[-1.341_635_4, -0.447_211_8, 0.447_211_8, 1.341_635_4], 1e-6);
+}
+
+/// Batch norm with ReLU, and with a residual, has the bits of the ops one after the other, in place as well.
+#[test]
+fn fused_ops_have_the_bits_of_single_ones() {
+    for (dims, place) in SHAPES[..3].iter().flat_map(|d| PLACES.map(|p| (d, p))) {
+        let (count, c, norm) = (dims.iter().product(), &dims[1..2], BatchNorm { eps: EPS });
+        let map = |stream| Tensor::new(dims, place, &normal(count, stream));
+        let vector = |stream| Tensor::new(c, Place::Dense, &normal(c[0], stream));
+        let (x, [mean, variance, gamma, beta]) = (map(1), [vector(2), vector(3), vector(4), vector(5)]);
+        run(&Op::BatchNormStats, &[x.operand()], &[mean.operand(), variance.operand()]);
+        let coefficients = [&mean, &variance, &gamma, &beta].map(Tensor::operand);
+        let forward = [&[x.operand()][..], &coefficients].concat();
+        let (plain, y, fused) = (map(9), map(9), map(9));
+        if !run(&Op::BatchNorm(norm), &forward, &[plain.operand()]) {
+            return;
+        }
+        run(&Op::Relu, &[plain.operand()], &[y.operand()]);
+        run(&Op::BatchNormRelu(norm), &forward, &[fused.operand()]);
+        assert_bits("batch_norm_relu", &fused.values(), &y.values());
+
+        let gradients = || [map(6), Tensor::filled(c, Place::Dense, 0.0), Tensor::filled(c, Place::Dense, 0.0)];
+        let same = |what: &str, found: &[Tensor; 3], expected: &[Tensor; 3]| {
+            found.iter().zip(expected).for_each(|(f, e)| assert_bits(what, &f.values(), &e.values()));
+        };
+        let (single, both) = (gradients(), gradients());
+        run(&Op::ReluGrad, &[y.operand(), single[0].operand()], &[single[0].operand()]);
+        let grad =
+            |op: Op, inputs: &[_], outputs: &[Tensor; 3]| run(&op, inputs, &outputs.each_ref().map(Tensor::operand));
+        let inputs = [&[x.operand(), single[0].operand()][..], &coefficients[..3]].concat();
+        grad(Op::BatchNormGrad(norm), &inputs, &single);
+        let inputs = [&[x.operand(), both[0].operand()][..], &coefficients].concat();
+        grad(Op::BatchNormReluGrad(norm), &inputs, &both);
+        same("batch_norm_relu_grad", &both, &single);
+
+        let (mask, again) = (Bytes::new(mask_type(&x.ty)), Bytes::new(mask_type(&x.ty)));
+        let (r, over) = (map(8), map(8));
+        run(&Op::Add, &[plain.operand(), r.operand()], &[y.operand()]);
+        run(&Op::ReluMask, &[y.operand()], &[y.operand(), mask.operand()]);
+        let inputs = [&forward[..], &[over.operand()]].concat();
+        run(&Op::BatchNormAddRelu(norm), &inputs, &[over.operand(), again.operand()]);
+        assert_bits("batch_norm_add_relu", &over.values(), &y.values());
+        assert_eq!(mask.values(), again.values());
+
+        let (single, both, dr, dy) = (gradients(), gradients(), map(7), map(6));
+        run(&Op::ReluMaskGrad, &[mask.operand(), dy.operand()], &[dr.operand()]);
+        let inputs = [&[x.operand(), dr.operand()][..], &coefficients[..3]].concat();
+        grad(Op::BatchNormGrad(norm), &inputs, &single);
+        let inputs = [&[x.operand(), dy.operand(), mask.operand()][..], &coefficients[..3]].concat();
+        let outputs = [&both.each_ref().map(Tensor::operand)[..], &[dy.operand()]].concat();
+        run(&Op::BatchNormAddReluGrad(norm), &inputs, &outputs);
+        same("batch_norm_add_relu_grad", &both, &single);
+        assert_bits("dR over dY", &dy.values(), &dr.values());
+    }
 }

@@ -85,37 +85,10 @@ impl Plan {
             return Err(launch.refuse(format!("expected a workspace of {expected} bytes or more, found {found}")));
         }
         let (mut scratch, own) = workspace.split_at_mut(self.scratch as usize);
-        let starts_full: Vec<bool> = (0..self.outputs.len()).map(|output| is_over(&launch.inputs, output)).collect();
-        let mut inputs = Vec::with_capacity(self.inputs.len());
-        for (index, input) in std::mem::take(&mut launch.inputs).into_iter().enumerate() {
-            inputs.push(match (&self.inputs[index], input) {
-                (Way::Direct, input) | (_, input @ Input::InPlace(_)) => input,
-                (way, input) => {
-                    let copy = take(&mut scratch, way.scratch());
-                    way.read(&input, copy)
-                        .ok_or_else(|| launch.refuse(format!("input {index} does not fit its type")))?;
-                    way.input(copy)
-                }
-            });
-        }
-        let mut own_outputs = Vec::with_capacity(self.outputs.len());
-        let mut copies = Vec::new();
-        for (index, output) in std::mem::take(&mut launch.outputs).into_iter().enumerate() {
-            match (&self.outputs[index], output) {
-                (Way::Direct, output) | (_, output @ Output::InPlace(_)) => own_outputs.push(Some(output)),
-                (way, output) => {
-                    let copy = take(&mut scratch, way.scratch());
-                    if starts_full[index] {
-                        let read = way.read(&output.as_input(), copy);
-                        read.ok_or_else(|| launch.refuse(format!("output {index} does not fit its type")))?;
-                    }
-                    own_outputs.push(None);
-                    copies.push((index, way, output, copy));
-                }
-            }
-        }
-        let mut through = copies.iter_mut().map(|(_, way, _, copy)| way.output(copy));
-        let outputs = own_outputs.into_iter().map(|own| own.or_else(|| through.next()).expect("one copy for each"));
+        let (direct, mut copies) = self.copy_outputs(&mut launch, &mut scratch)?;
+        let inputs = self.copy_inputs(&mut launch, &mut scratch)?;
+        let mut through = copies.iter_mut().map(|copied| copied.way.output(copied.copy));
+        let outputs = direct.into_iter().map(|own| own.or_else(|| through.next()).expect("one copy for each"));
         launch::launch(Launch {
             node: launch.node,
             op: launch.op,
@@ -126,12 +99,67 @@ impl Plan {
             outputs: outputs.collect(),
             workspace: (!own.is_empty()).then_some(own),
         })?;
-        for (index, way, output, copy) in copies {
-            let written = way.write(copy, output);
-            written.ok_or_else(|| launch.refuse(format!("output {index} does not fit its type")))?;
+        for Copied { index, way, output, copy } in copies {
+            way.write(copy, output).ok_or_else(|| launch.refuse(format!("output {index} does not fit its type")))?;
         }
         Ok(())
     }
+
+    /// The kernel's inputs; those that are converted as copies.
+    fn copy_inputs<'a>(
+        &self,
+        launch: &mut Launch<'a>,
+        scratch: &mut &'a mut [u8],
+    ) -> Result<Vec<Input<'a>>, DeviceError> {
+        let mut inputs = Vec::with_capacity(self.inputs.len());
+        for (index, input) in std::mem::take(&mut launch.inputs).into_iter().enumerate() {
+            inputs.push(match (&self.inputs[index], input) {
+                (Way::Direct, input) | (_, input @ Input::InPlace(_)) => input,
+                (way, input) => {
+                    let copy = take(scratch, way.scratch());
+                    let read = way.read(&input, copy);
+                    read.ok_or_else(|| launch.refuse(format!("input {index} does not fit its type")))?;
+                    way.input(copy)
+                }
+            });
+        }
+        Ok(inputs)
+    }
+
+    /// The kernel's outputs, `None` for those that go by a copy, and the copies; full where an input lies under the output.
+    fn copy_outputs<'p, 'a>(
+        &'p self,
+        launch: &mut Launch<'a>,
+        scratch: &mut &'a mut [u8],
+    ) -> Result<Outputs<'p, 'a>, DeviceError> {
+        let (mut direct, mut copies) = (Vec::with_capacity(self.outputs.len()), Vec::new());
+        for (index, output) in std::mem::take(&mut launch.outputs).into_iter().enumerate() {
+            match (&self.outputs[index], output) {
+                (Way::Direct, output) | (_, output @ Output::InPlace(_)) => direct.push(Some(output)),
+                (way, output) => {
+                    let copy = take(scratch, way.scratch());
+                    if is_over(&launch.inputs, index) {
+                        let read = way.read(&output.as_input(), copy);
+                        read.ok_or_else(|| launch.refuse(format!("output {index} does not fit its type")))?;
+                    }
+                    direct.push(None);
+                    copies.push(Copied { index, way, output, copy });
+                }
+            }
+        }
+        Ok((direct, copies))
+    }
+}
+
+/// Outputs as they are and those that go by a copy.
+type Outputs<'p, 'a> = (Vec<Option<Output<'a>>>, Vec<Copied<'p, 'a>>);
+
+/// An output and its copy.
+struct Copied<'p, 'a> {
+    index: usize,
+    way: &'p Way,
+    output: Output<'a>,
+    copy: &'a mut [u8],
 }
 
 impl Way {

@@ -5,6 +5,7 @@ mod cases;
 mod conv2d_relu;
 mod encodings;
 mod golden;
+mod half;
 
 use golden::{Case, Form, Real, cases, run, types};
 use vdnn_graph::Op;
@@ -13,7 +14,10 @@ use vdnn_runtime::cpu::{choices_of, pieces_of};
 /// Runs all cases of a file whose names start with `prefix`.
 fn check(file: &str, prefix: &str) {
     for case in cases(file, prefix) {
-        check_case::<f64>(&case, if matches!(case.op, Op::BatchNormGrad(_)) { 1e-6 } else { 1e-9 });
+        check_case::<f64>(
+            &case,
+            if matches!(case.op, Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_)) { 1e-6 } else { 1e-9 },
+        );
         check_case::<f32>(&case, 2e-5);
     }
 }
@@ -73,6 +77,7 @@ golden! {
     b02_tail_no_window_reaches: "conv2d", "b02_";
     b03_stride_and_dilation_by_axis: "conv2d", "b03_";
     batch_norm: "batch_norm", "";
+    batch_norm_relu: "batch_norm_relu", "";
     b11_biased_output_unbiased_running: "batch_norm", "b11_";
     max_pool2d: "max_pool2d", "";
     b06_ceil_mode: "max_pool2d", "b06_";

@@ -158,6 +158,66 @@ def batch_norm():
     file.save("batch_norm")
 
 
+def batch_norm_relu():
+    """Both in one op. X around kinks of ReLU would tell nothing: what is too near 0 is moved away."""
+    file = File()
+    for name, shape, eps in [("plain", (3, 4, 5, 2), 1e-5), ("single_pixels", (6, 3, 1, 1), 1e-3)]:
+        c = shape[1]
+        x, gamma, beta = draw(*shape).float().double(), draw(c), draw(c)
+        mean, var = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+        before = F.batch_norm(x, None, None, gamma, beta, True, 0.1, eps)
+        assert before.abs().min() > 1e-4, (name, before.abs().min())
+        op = {"eps": eps}
+        y, dy, grads = graded(lambda x, g, b: F.relu(F.batch_norm(x, None, None, g, b, True, 0.1, eps)), x, gamma, beta)
+        # As operands the statistics are rounded to float32.
+        mean32, var32 = mean.float().double().reshape(1, -1, 1, 1), var.float().double().reshape(1, -1, 1, 1)
+        hat = (x - mean32) / (var32 + eps).sqrt()
+        stated = F.relu(hat * gamma.reshape(1, -1, 1, 1) + beta.reshape(1, -1, 1, 1))
+        assert torch.allclose(stated, y, atol=1e-5), name
+        file.case(name, {"batch_norm_relu": op}, [x, mean, var, gamma, beta], [stated])
+        file.case(f"{name}.grad", {"batch_norm_relu_grad": op}, [x, dy, mean, var, gamma, beta], grads)
+    file.save("batch_norm_relu")
+
+
+def half():
+    """PyTorch's own bf16 on a CPU; every number is one of bf16, or of float32 where a vector is kept in that."""
+    file = File()
+    bf16 = lambda tensor: tensor.to(torch.bfloat16)
+    plain = lambda tensor: tensor.detach().double()
+
+    def case(name, op, inputs, outputs):
+        file.case(name, op, [plain(tensor) for tensor in inputs], [plain(tensor) for tensor in outputs])
+
+    for name, (x, w), stride, padding in [("conv3x3", (draw(2, 8, 7, 6), draw(12, 8, 3, 3)), 1, 1),
+                                          ("conv1x1", (draw(2, 16, 5, 5), draw(8, 16, 1, 1)), 2, 0)]:
+        x, w = bf16(x).requires_grad_(), bf16(w * 0.2).requires_grad_()
+        conv = {"stride": [stride] * 2, "padding": [padding] * 2, "dilation": [1, 1], "groups": 1}
+        y = F.conv2d(x, w, None, stride, padding)
+        dy = bf16(draw(*y.shape))
+        dx, dw = torch.autograd.grad(y, (x, w), dy)
+        case(name, {"conv2d": conv}, [x, w], [y])
+        case(f"{name}.dx", {"conv2d_data_grad": {"conv": conv, "input": list(x.shape[2:])}}, [dy, w], [dx])
+        case(f"{name}.dw", {"conv2d_weight_grad": {"conv": conv, "kernel": list(w.shape[2:])}}, [x, dy], [dw])
+    x, w = bf16(draw(6, 20)).requires_grad_(), bf16(draw(9, 20) * 0.2).requires_grad_()
+    y = F.linear(x, w)
+    dy = bf16(draw(*y.shape))
+    dx, dw = torch.autograd.grad(y, (x, w), dy)
+    case("linear", "linear", [x, w], [y])
+    case("linear.dx", "linear_data_grad", [dy, w], [dx])
+    case("linear.dw", "linear_weight_grad", [x, dy], [dw])
+    # Statistics, gamma and beta are float32 beside a bf16 X, as under autocast.
+    x = bf16(draw(4, 6, 5, 3)).requires_grad_()
+    gamma, beta = draw(6).float().requires_grad_(), draw(6).float().requires_grad_()
+    y = F.batch_norm(x, None, None, gamma, beta, True, 0.1, 1e-5)
+    dy = bf16(draw(*y.shape))
+    dx, dgamma, dbeta = torch.autograd.grad(y, (x, gamma, beta), dy)
+    mean, var = x.double().mean((0, 2, 3)).float(), x.double().var((0, 2, 3), unbiased=False).float()
+    case("batch_norm.stats", "batch_norm_stats", [x], [mean, var])
+    case("batch_norm", {"batch_norm": {"eps": 1e-5}}, [x, mean, var, gamma, beta], [y])
+    case("batch_norm.grad", {"batch_norm_grad": {"eps": 1e-5}}, [x, dy, mean, var, gamma], [dx, dgamma, dbeta])
+    file.save("half")
+
+
 def window(kernel, stride, padding, dilation=(1, 1), ceil=False):
     return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil}
 
@@ -350,5 +410,6 @@ def optimizers():
 
 
 if __name__ == "__main__":
-    for make in (conv2d, batch_norm, max_pool2d, avg_pool2d, local_response_norm, linear, elementwise, dropout, loss, optimizers):
+    for make in (conv2d, batch_norm, max_pool2d, avg_pool2d, local_response_norm, linear, elementwise, dropout, loss, optimizers,
+                 batch_norm_relu, half):
         make()

@@ -1,14 +1,18 @@
 //! Networks on the CPU device: one run under one policy, and what must not depend on it.
 
 use vdnn_datasets::{Dataset, Split, fashion_mnist_sample};
-use vdnn_layers::Mode;
+use vdnn_graph::passes::Passes;
+use vdnn_layers::{Mode, Net};
 use vdnn_memory::{Budgets, Options, State, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_runtime::CpuDevice;
 use vdnn_schedule::{Action, Direction, Schedule, Space};
 use vdnn_sim::Links;
 use vdnn_tensor::DType;
-use vdnn_train::{Encodings, Feed, Optimization, Recipe, Settings, TrainError, Trainer};
+use vdnn_train::{BuildError, Encodings, Feed, Optimization, Recipe, Settings, TrainError, Trainer};
+
+/// A network of a name.
+pub type BuildNet = fn(&str, &ModelOptions) -> Result<Net, BuildError>;
 
 pub struct Setup<'a> {
     pub model: &'a str,
@@ -22,6 +26,8 @@ pub struct Setup<'a> {
     /// Small: kernels without workspace are plain loops.
     pub batch: u64,
     pub dtype: DType,
+    pub passes: Passes,
+    pub network: BuildNet,
     pub learning_rate: f64,
     /// Further sizes of training and of evaluation batches.
     pub partial: Vec<u64>,
@@ -46,6 +52,8 @@ impl Default for Setup<'_> {
             steps: 20,
             batch: 4,
             dtype: DType::F32,
+            passes: Passes::NONE,
+            network: |model, options| vdnn_models::build(model, options).map_err(Into::into),
             learning_rate: 0.01,
             partial: vec![],
             eval: vec![],
@@ -85,7 +93,7 @@ impl Outcome {
 }
 
 pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
-    let (model, dtype) = (setup.model.to_string(), setup.dtype);
+    let (model, dtype, passes, network) = (setup.model.to_string(), setup.dtype, setup.passes, setup.network);
     let build = move |batch_size: u64, mode: Mode| {
         let options = ModelOptions {
             batch_size,
@@ -96,9 +104,10 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
             dropout: Some(0.3),
             seed: 7,
             dtype,
+            passes,
             ..ModelOptions::default()
         };
-        vdnn_models::build(&model, &options).map_err(Into::into)
+        network(&model, &options)
     };
     let settings = Settings {
         policy: policies::find(setup.policy).unwrap(),

@@ -7,6 +7,7 @@ mod documents;
 mod encodings;
 mod explain;
 mod failures;
+mod mixed;
 mod resume;
 
 use assert_cmd::Command;

@@ -2,7 +2,9 @@
 
 use super::tensor::{Half, TYPES, assert_near, nhwc, round};
 use crate::tensor::{Bytes, PLACES, Place, Tensor, normal, run};
-use vdnn_graph::op::{AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, MaxPool2d, MaxPool2dIndicesGrad, Op, Window};
+use vdnn_graph::op::{
+    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dIndicesGrad, Op, Window,
+};
 use vdnn_tensor::{DType, TensorType};
 
 fn windows() -> Vec<Window> {
@@ -81,9 +83,10 @@ fn indices(window: Window, [dims, small]: [[u64; 4]; 2], maps: [&Pair; 4], dtype
     assert_eq!(again.1.bits(), y.1.bits());
     let [n, c, h, w] = small.map(|d| d as usize);
     let (plain, places) = (plain.values(), inner.values());
-    for e in 0..n * c * h * w {
+    assert_eq!(plain.len(), n * c * h * w);
+    for (e, &place) in plain.iter().enumerate() {
         let (sample, channel, pixel) = (e / (c * h * w), e / (h * w) % c, e % (h * w));
-        assert_eq!(plain[e], places[(sample * h * w + pixel) * c + channel], "place {e}");
+        assert_eq!(place, places[(sample * h * w + pixel) * c + channel], "place {e}");
     }
     let grad = Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool: MaxPool2d { window }, input: [dims[2], dims[3]] });
     let indexed = Pair::empty(&dims, dtype, place);
@@ -107,6 +110,29 @@ fn adaptive_average_pooling() {
             assert_near("adaptive_avg_pool2d", dtype, &y.1.values(), &wide(&y.0.values()), 0.51);
             both(&Op::AdaptiveAvgPool2dGrad(AdaptiveAvgPool2dGrad { input }), &[&dy], &[&dx]);
             assert_near("adaptive_avg_pool2d_grad", dtype, &dx.1.values(), &wide(&dx.0.values()), 0.51);
+        }
+    }
+}
+
+#[test]
+fn average_pooling() {
+    let plain = windows().into_iter().filter(|window| window.dilation == [1, 1]);
+    for (window, place) in plain.flat_map(|w| PLACES.map(|p| (w, p))) {
+        for (channels, dtype) in [8, 3].iter().flat_map(|c| TYPES.map(|t| (*c, t))) {
+            for count_include_pad in [true, false] {
+                let pool = AvgPool2d { window, count_include_pad };
+                let (dims, [oh, ow]) = ([2, channels, 9, 8], window.output([9, 8]).unwrap());
+                let small = [2, channels, oh, ow];
+                let x = Pair::new(&dims, dtype, place, &normal(dims.iter().product(), 5));
+                let dy = Pair::new(&small, dtype, place, &normal(small.iter().product(), 6));
+                let (y, dx) = (Pair::empty(&small, dtype, place), Pair::empty(&dims, dtype, place));
+                if !both(&Op::AvgPool2d(pool), &[&x], &[&y]) {
+                    return;
+                }
+                assert_near("avg_pool2d", dtype, &y.1.values(), &wide(&y.0.values()), 0.51);
+                both(&Op::AvgPool2dGrad(AvgPool2dGrad { pool, input: [9, 8] }), &[&dy], &[&dx]);
+                assert_near("avg_pool2d_grad", dtype, &dx.1.values(), &wide(&dx.0.values()), 0.51);
+            }
         }
     }
 }

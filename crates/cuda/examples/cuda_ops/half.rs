@@ -1,0 +1,143 @@
+//! Half precision: the cases of `ops` in bf16 and f16 with channels innermost, and ops that are fused there, against f32 on
+//! the CPU from the same rounded numbers.
+
+use crate::ops::{Case, case, of_maps};
+use crate::single::{Build, Gpu, Maps};
+use crate::{Outcome, Report};
+use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, Split};
+use vdnn_graph::{Op, ValueId};
+use vdnn_tensor::DType;
+
+/// Cases of `ops` without a kernel in half precision.
+const NOT_IN_HALF: [&str; 2] = ["local_response_norm", "views"];
+
+pub fn run(report: &mut Report) -> Outcome {
+    let mut gpu = Gpu::open()?;
+    // Of the size of a few units of the last place: cases round more than once.
+    for (dtype, limits) in [(DType::BF16, [8e-3, 4e-2]), (DType::F16, [1e-3, 5e-3])] {
+        let mut cases = of_maps();
+        cases.retain(|(name, _)| !NOT_IN_HALF.iter().any(|prefix| name.starts_with(prefix)));
+        fused(&mut cases);
+        more_convolutions(&mut cases);
+        for (index, (name, build)) in cases.into_iter().enumerate() {
+            // Persistents live on one device, so no two cases of the two types have the same names.
+            let case = index + if dtype == DType::BF16 { 0 } else { 100_000 };
+            let graph = |maps| -> Outcome<Build> {
+                let mut graph = Build::new(&name, case);
+                graph.maps = maps;
+                build(&mut graph)?;
+                Ok(graph)
+            };
+            let both = graph(Maps::Half(dtype)).and_then(|half| Ok((half, graph(Maps::Rounded(dtype))?)));
+            let outcome = both.and_then(|(half, rounded)| gpu.compare_half(half, rounded, limits));
+            report.outcome(&format!("{dtype} {name}"), outcome);
+        }
+    }
+    Ok(())
+}
+
+/// Batch norm with ReLU and with a residual. In f32 the single ops say what is expected.
+fn fused(cases: &mut Vec<Case>) {
+    for dims in [[4, 8, 9, 7], [6, 3, 1, 1], [3, 13, 5, 5], [32, 64, 28, 28], [16, 512, 7, 7], [1, 5, 16, 16]] {
+        case(cases, format!("batch_norm_relu {dims:?}"), move |b| {
+            let (x, dy) = (b.x(&dims), b.x(&dims));
+            let with = Norm::new(b, &dims, x)?;
+            let y = with.relu(b, x)?;
+            b.back(y);
+            let grads = with.relu_grad(b, x, y, dy)?;
+            grads.into_iter().for_each(|id| b.back(id));
+            Ok(())
+        });
+        case(cases, format!("batch_norm_add_relu {dims:?}"), move |b| {
+            let (x, r, dy) = (b.x(&dims), b.x(&dims), b.x(&dims));
+            let with = Norm::new(b, &dims, x)?;
+            let (y, mask) = with.add_relu(b, x, r)?;
+            b.back(y);
+            let grads = with.add_relu_grad(b, x, mask, dy)?;
+            grads.into_iter().for_each(|id| b.back(id));
+            Ok(())
+        });
+        case(cases, format!("batch_norm in place and on slices {dims:?}"), move |b| {
+            let (x, r) = (b.x(&dims), b.x(&dims));
+            let with = Norm::new(b, &dims, x)?;
+            let (sum, other) = (b.push(Op::Add, &[x, r])?[0], b.push(Op::Add, &[r, r])?[0]);
+            let y = with.relu(b, sum)?;
+            let z = with.add_relu(b, other, x)?.0;
+            let whole = b.push(Op::Concat(Concat {}), &[y, z])?[0];
+            let parts = b.push(Op::Split(Split { sections: vec![dims[1], dims[1]] }), &[whole])?;
+            let last = with.relu(b, parts[1])?;
+            b.back(last);
+            let statistics = b.push(Op::BatchNormStats, &[parts[0]])?;
+            statistics.into_iter().for_each(|id| b.back(id));
+            Ok(())
+        });
+    }
+}
+
+/// Mean, variance, gamma, beta.
+struct Norm([ValueId; 4]);
+
+const NORM: BatchNorm = BatchNorm { eps: 1e-5 };
+
+impl Norm {
+    fn new(b: &mut Build, dims: &[u64], x: ValueId) -> Outcome<Self> {
+        let statistics = b.push(Op::BatchNormStats, &[x])?;
+        Ok(Norm([statistics[0], statistics[1], b.parameter(&dims[1..2]), b.parameter(&dims[1..2])]))
+    }
+
+    fn inputs(&self, first: &[ValueId], coefficients: usize, last: &[ValueId]) -> Vec<ValueId> {
+        [first, &self.0[..coefficients], last].concat()
+    }
+
+    fn relu(&self, b: &mut Build, x: ValueId) -> Outcome<ValueId> {
+        let inputs = self.inputs(&[x], 4, &[]);
+        if let Maps::Half(_) = b.maps {
+            return Ok(b.push(Op::BatchNormRelu(NORM), &inputs)?[0]);
+        }
+        let normal = b.push(Op::BatchNorm(NORM), &inputs)?[0];
+        Ok(b.push(Op::Relu, &[normal])?[0])
+    }
+
+    fn relu_grad(&self, b: &mut Build, x: ValueId, y: ValueId, dy: ValueId) -> Outcome<Vec<ValueId>> {
+        if let Maps::Half(_) = b.maps {
+            return b.push(Op::BatchNormReluGrad(NORM), &self.inputs(&[x, dy], 4, &[]));
+        }
+        let through = b.push(Op::ReluGrad, &[y, dy])?[0];
+        b.push(Op::BatchNormGrad(NORM), &self.inputs(&[x, through], 3, &[]))
+    }
+
+    /// Y and the mask; in f32 Y itself says what goes through.
+    fn add_relu(&self, b: &mut Build, x: ValueId, r: ValueId) -> Outcome<(ValueId, ValueId)> {
+        if let Maps::Half(_) = b.maps {
+            let made = b.push(Op::BatchNormAddRelu(NORM), &self.inputs(&[x], 4, &[r]))?;
+            return Ok((made[0], made[1]));
+        }
+        let normal = b.push(Op::BatchNorm(NORM), &self.inputs(&[x], 4, &[]))?[0];
+        let sum = b.push(Op::Add, &[normal, r])?[0];
+        let y = b.push(Op::Relu, &[sum])?[0];
+        Ok((y, y))
+    }
+
+    fn add_relu_grad(&self, b: &mut Build, x: ValueId, mask: ValueId, dy: ValueId) -> Outcome<Vec<ValueId>> {
+        if let Maps::Half(_) = b.maps {
+            return b.push(Op::BatchNormAddReluGrad(NORM), &self.inputs(&[x, dy, mask], 3, &[]));
+        }
+        let through = b.push(Op::ReluGrad, &[mask, dy])?[0];
+        let mut grads = b.push(Op::BatchNormGrad(NORM), &self.inputs(&[x, through], 3, &[]))?;
+        grads.push(through);
+        Ok(grads)
+    }
+}
+
+/// Stems with padded channels, and casts of what they give.
+fn more_convolutions(cases: &mut Vec<Case>) {
+    for padding in [1, 5] {
+        case(cases, format!("conv2d stem padded by {padding}"), move |b| {
+            let conv = Conv2d { stride: [2; 2], padding: [3; 2], ..Conv2d::default() };
+            let (x, w) = (b.padded(&[4, 3, 32, 32], padding), b.padded(&[16, 3, 7, 7], padding));
+            b.read(Op::Conv2d(conv), &[x, w])?;
+            let dy = b.x(&[4, 16, 16, 16]);
+            b.read(Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel: [7, 7] }), &[x, dy])
+        });
+    }
+}

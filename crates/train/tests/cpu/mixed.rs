@@ -1,0 +1,99 @@
+//! Fusion and half precision on whole networks: what fused batch norms compute is what the plain graph computes; in bf16 bits
+//! depend on no policy and no number of threads, and what is trained and kept is f32.
+
+use crate::setup::{Outcome, Setup, run, trainer};
+use vdnn_graph::passes::Passes;
+use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, Net, NetOptions, Relu, Sequential};
+use vdnn_memory::PlanError;
+use vdnn_models::Options as ModelOptions;
+use vdnn_tensor::DType;
+use vdnn_train::{BuildError, TrainError};
+
+const FUSED: Passes = Passes { fuse: true, storage: None };
+const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16) };
+
+/// A small VGG with batch normalisation; everything else by its name.
+fn network(model: &str, options: &ModelOptions) -> Result<Net, BuildError> {
+    if model != "vgg-norm" {
+        return vdnn_models::build(model, options).map_err(Into::into);
+    }
+    let ModelOptions { batch_size, mode, seed, passes, .. } = *options;
+    let options = NetOptions { batch_size, image: [1, 28, 28], mode, seed, passes, ..NetOptions::default() };
+    let mut net = Net::new(model, &options)?;
+    let mut body = Sequential::new();
+    for (from, to) in [(1, 8), (8, 16)] {
+        body = body.next(Conv2d::new(from, to, 3).padding(1)).next(BatchNorm2d::new(to)).next(Relu);
+        body = body.next(MaxPool2d::new(2, 2));
+    }
+    let image = net.image();
+    let x = body.push(&mut net, "features", image)?;
+    let x = Flatten.push(&mut net, "flatten", x)?;
+    let x = Linear::new(16 * 49, 10).push(&mut net, "fc", x)?;
+    net.classify(x, 0.0)?;
+    Ok(net)
+}
+
+fn setup<'a>(model: &'a str, policy: &'a str, passes: Passes) -> Setup<'a> {
+    Setup { model, policy, passes, network, steps: 8, ..Setup::default() }
+}
+
+fn floor(setup: &Setup<'_>) -> u64 {
+    match trainer(&Setup { budget: Some(1), algos_from: setup.algos_from.clone(), ..*setup }) {
+        Err(TrainError::Plan(PlanError::Infeasible(refusal))) => refusal.floor,
+        other => panic!("a budget of one byte must be refused, got {}", other.map(|_| "a trainer").unwrap_err()),
+    }
+}
+
+/// Every policy with the algorithms of `reference`, which kept everything.
+fn same_bits(model: &str, passes: Passes, reference: &Outcome) {
+    let algos_from = || Some(reference.schedule.clone());
+    for policy in ["none", "all", "conv", "checkpoint", "hybrid"] {
+        let mut setup = Setup { algos_from: algos_from(), ..setup(model, policy, passes) };
+        let tight = matches!(policy, "checkpoint" | "hybrid").then(|| floor(&setup));
+        setup.budget = tight.map(|floor| floor + (reference.planned.saturating_sub(floor)) / 4);
+        let outcome = run(&setup);
+        let name = format!("{model} {policy} {passes:?}");
+        assert_eq!(outcome.bits(), reference.bits(), "{name}");
+        assert!(outcome.measured <= outcome.planned, "{name}: measured {} of {}", outcome.measured, outcome.planned);
+        assert!(outcome.offloads() || matches!(policy, "none" | "checkpoint" | "hybrid"), "{name}");
+        assert!(outcome.launches_again() > 0 || policy != "checkpoint", "{name}");
+    }
+}
+
+#[test]
+fn fused_f32_trains_to_the_bits_of_the_plain_graph() {
+    for model in ["vgg-norm", "resnet-small"] {
+        let plain = run(&setup(model, "none", Passes::NONE));
+        same_bits(model, FUSED, &plain);
+        let fused = run(&setup(model, "none", FUSED));
+        assert!(fused.schedule.nodes.len() < plain.schedule.nodes.len(), "{model}");
+    }
+}
+
+#[test]
+fn bf16_bits_depend_on_no_policy_and_no_number_of_threads() {
+    for model in ["vgg-norm", "resnet-small"] {
+        let kept = run(&setup(model, "none", BF16));
+        same_bits(model, BF16, &kept);
+        let alone = run(&Setup { threads: 1, ..setup(model, "none", BF16) });
+        assert_eq!(alone.bits(), kept.bits(), "{model}");
+        let f32s = run(&setup(model, "none", Passes::NONE));
+        let worst = kept.losses().iter().zip(f32s.losses()).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
+        assert!(worst > 0.0 && worst < 0.1, "{model}: bf16 leaves f32 by {worst}");
+    }
+}
+
+#[test]
+fn what_outlives_an_iteration_is_f32_in_the_logical_order() {
+    let tensors = |passes| trainer(&setup("resnet-small", "none", passes)).unwrap().tensors().unwrap();
+    let (f32s, halves) = (tensors(Passes::NONE), tensors(BF16));
+    assert_eq!(f32s, halves, "the same initial weights and states under the same names");
+    assert!(halves.iter().all(|(_, _, tensor)| tensor.dtype() == DType::F32));
+}
+
+#[test]
+fn half_precision_from_f64_is_refused() {
+    let refused = trainer(&Setup { dtype: DType::F64, ..setup("vgg-small", "none", BF16) });
+    let message = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(message.contains("expected an f32 network in NCHW order, found f64"), "{message}");
+}

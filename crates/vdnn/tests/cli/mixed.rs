@@ -1,0 +1,66 @@
+//! `--dtype bf16` and `f16`, and `--fuse`: what they plan and train, what they refuse, and that files stay f32.
+
+use crate::{TINY, fails, succeeds, vdnn_in};
+use tempfile::TempDir;
+
+#[test]
+fn bf16_trains_and_resumes_and_its_checkpoint_is_of_f32() {
+    let folder = TempDir::new().unwrap();
+    let train = |more: &str| {
+        let called = vdnn_in(folder.path(), &format!("{TINY} --model resnet-small --dtype bf16 {more}"));
+        assert_eq!(called.status, 0, "{}", called.document);
+        called
+    };
+    let whole = train("--max-steps 4");
+    train("--max-steps 2 --output saved");
+    let resumed = train("--max-steps 4 --resume saved");
+    assert_eq!(whole.text("weights_sha256"), resumed.text("weights_sha256"));
+    let tight = train("--max-steps 4 --policy all");
+    assert!(tight.number("offload_bytes_per_step") > 0.0);
+    assert_eq!(whole.losses(), tight.losses());
+    // What bf16 left behind is read by every arithmetic.
+    let data = "--device cpu --data synthetic --samples 80 --classes 10 --image-size 28";
+    let losses = ["f32", "bf16", "f16"].map(|dtype| {
+        let evaluated = vdnn_in(folder.path(), &format!("eval saved {data} --dtype {dtype}"));
+        assert_eq!(evaluated.status, 0, "{}", evaluated.document);
+        evaluated.number("test_loss")
+    });
+    assert!(losses.iter().all(|loss| (loss / losses[0] - 1.0).abs() < 0.02), "{losses:?}");
+}
+
+#[test]
+fn half_precision_halves_feature_maps() {
+    let plan = |more: &str| succeeds(&format!("plan --model resnet50 -b 32 --machine h200 {more}"));
+    let (f32s, bf16, apart, f16) =
+        (plan(""), plan("--dtype bf16"), plan("--dtype bf16 --fuse never"), plan("--dtype f16"));
+    let maps = |called: &crate::Called| called.number("feature_map_bytes");
+    assert!(maps(&bf16) < 0.55 * maps(&f32s) && maps(&bf16) < maps(&apart));
+    assert_eq!(maps(&bf16), maps(&f16));
+    assert_eq!(f32s.number("parameter_bytes"), bf16.number("parameter_bytes"));
+    assert!(bf16.number("predicted_ms") < apart.number("predicted_ms"));
+    assert!(apart.number("predicted_ms") < f32s.number("predicted_ms"));
+    assert_eq!(bf16.document["violations"].as_array().map(Vec::len), Some(0));
+    let fused = plan("--fuse always");
+    assert!(fused.number("n_steps") < f32s.number("n_steps"));
+}
+
+/// Every policy on a network with weights of all kinds; plans are checked on the way.
+#[test]
+fn every_policy_plans_bf16() {
+    for policy in ["none", "baseline", "all", "all-m", "conv-p", "dyn", "checkpoint", "hybrid"] {
+        for (model, budget) in [("resnet-small", "18MiB"), ("alexnet-lrn", "none")] {
+            let budget = if matches!(policy, "dyn" | "checkpoint" | "hybrid") { budget } else { "none" };
+            succeeds(&format!("plan --model {model} --dtype bf16 --machine h200 --policy {policy} --budget {budget}"));
+        }
+    }
+}
+
+#[test]
+fn what_half_precision_cannot_do() {
+    fails(1, &format!("{TINY} --dtype f16"), &["--dtype f16", "loss scaling", "train with bf16"]);
+    fails(1, "plan --model vgg16 --dtype bf16 --machine titan-x", &["titan-x", "peak_flops.bf16", "another dtype"]);
+    fails(1, "plan --model vgg16 --dtype f16 --machine toy", &["toy", "peak_flops.f16"]);
+    fails(2, "plan --fuse sometimes", &["--fuse", "auto, never, always"]);
+    fails(2, "plan --dtype bf17", &["--dtype", "bf16"]);
+    fails(2, "compare --fuse 1", &["--fuse"]);
+}
