@@ -15,7 +15,8 @@ pub struct TrainGraph {
     pub root: ValueId,
     /// The input that holds the root's gradient, for [`Root::Value`].
     pub seed: Option<ValueId>,
-    /// The gradient of every value that has one. Several values may share one gradient (both sides of an addition).
+    /// The gradient of every value that has one. Several values may share one gradient (both sides of an addition); where a
+    /// node takes two gradients of its result and adds them itself, there is none of the result.
     pub gradients: BTreeMap<ValueId, ValueId>,
 }
 

@@ -1,7 +1,8 @@
 //! The state of the reverse walk: the growing graph and the gradients collected so far.
 //!
 //! A value used several times gets its gradients in reverse order of its uses; from the second on they are summed at once
-//! by an add node, so that at most two of them exist at a time. When the walk reaches the node that made the value, its
+//! by an add node, so that at most two of them exist at a time. Where the node that made the value takes two gradients and adds
+//! them itself, the last one is left to it. When the walk reaches the node that made the value, its
 //! gradient is complete and takes the name `<value>.grad`.
 
 use crate::{AutogradError, Options};
@@ -14,6 +15,10 @@ pub(crate) struct Tape {
     /// Whether a value's gradient is wanted, by itself or on the way to one that is.
     needs: Vec<bool>,
     gradients: Vec<Option<ValueId>>,
+    /// Of values whose maker adds two gradients itself: the second one.
+    seconds: BTreeMap<ValueId, ValueId>,
+    /// Values whose gradient is wanted as one value.
+    kept: HashSet<ValueId>,
     /// How often a value's gradients were summed.
     sums: Vec<u32>,
     named: HashSet<ValueId>,
@@ -29,6 +34,8 @@ impl Tape {
             n_forward,
             needs,
             gradients: vec![None; n_values],
+            seconds: BTreeMap::new(),
+            kept: options.keep.iter().copied().collect(),
             sums: vec![0; n_values],
             named: HashSet::new(),
         }
@@ -91,12 +98,30 @@ impl Tape {
         if !self.needs(value) {
             return Ok(());
         }
-        let total = match self.gradient(value) {
-            None => gradient,
-            Some(before) => self.sum(forward, value, [before, gradient])?,
+        let total = match (self.gradient(value), self.seconds.remove(&value)) {
+            (None, _) => gradient,
+            (Some(first), None) if self.adds_itself(value) => {
+                self.seconds.insert(value, gradient);
+                first
+            }
+            (Some(before), None) => self.sum(forward, value, [before, gradient])?,
+            (Some(first), Some(second)) => {
+                self.seconds.insert(value, gradient);
+                self.sum(forward, value, [first, second])?
+            }
         };
         self.gradients[value.index()] = Some(total);
         Ok(())
+    }
+
+    /// The gradient of a value that is left to the value's maker to add to [`Tape::gradient`].
+    pub(crate) fn second(&self, value: ValueId) -> Option<ValueId> {
+        self.seconds.get(&value).copied()
+    }
+
+    fn adds_itself(&self, value: ValueId) -> bool {
+        let maker = self.graph.value(value).producer.map(|id| &self.graph.node(id).op);
+        matches!(maker, Some(Op::BatchNormAddRelu(_))) && !self.kept.contains(&value)
     }
 
     fn sum(&mut self, forward: NodeId, value: ValueId, parts: [ValueId; 2]) -> Result<ValueId, AutogradError> {
@@ -117,9 +142,12 @@ impl Tape {
         Ok(self.graph.state(&name, ty)?)
     }
 
-    /// The gradient of `value` is complete: it takes its name, unless it is another value's gradient as well.
+    /// The gradient of `value` is complete: it takes its name, unless it is another value's gradient as well or one of two.
     pub(crate) fn finish(&mut self, value: ValueId) -> Result<Option<ValueId>, AutogradError> {
         let Some(gradient) = self.gradient(value) else { return Ok(None) };
+        if self.seconds.contains_key(&value) {
+            return Ok(Some(gradient));
+        }
         if self.named.insert(gradient) {
             let name = format!("{}.grad", self.graph.value(value).name);
             self.graph.rename_value(gradient, &name)?;
@@ -144,7 +172,8 @@ impl Tape {
 
     pub(crate) fn into_parts(self) -> (Graph, BTreeMap<ValueId, ValueId>) {
         let forward = (0..self.gradients.len() as u32).map(ValueId);
-        let gradients = forward.zip(&self.gradients).filter_map(|(value, gradient)| Some((value, (*gradient)?)));
+        let whole = forward.zip(&self.gradients).filter(|(value, _)| !self.seconds.contains_key(value));
+        let gradients = whole.filter_map(|(value, gradient)| Some((value, (*gradient)?)));
         let gradients = gradients.collect();
         (self.graph, gradients)
     }

@@ -111,6 +111,7 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
         Op::Cast(_) => cast::rule(ctx),
         Op::Relu => relu::rule(ctx),
         Op::MaxPool2d(pool) => max_pool2d::rule(ctx, pool),
+        Op::MaxPool2dIndices(pool) => max_pool2d::indices_rule(ctx, pool),
         Op::AvgPool2d(pool) => avg_pool2d::rule(ctx, pool),
         Op::AdaptiveAvgPool2d(_) => adaptive_avg_pool2d::rule(ctx),
         Op::LocalResponseNorm(norm) => local_response_norm::rule(ctx, norm),

@@ -98,7 +98,7 @@ pub(super) fn prepare_grad(
     let ([x, dy, mean, variance, gamma], [dx, dgamma, dbeta]) = (operands(name, inputs)?, operands(name, outputs)?);
     if x.ty.dtype.is_half() {
         let coefficients = [mean.address, variance.address, gamma.address, 0];
-        let of = Gradient { x, dy, mask: 0, coefficients, dx, parameters: [dgamma, dbeta], dr: None };
+        let of = Gradient { x, dy, coefficients, dx, parameters: [dgamma, dbeta] };
         return batch_norm_nhwc::prepare_grad(name, op.eps, Gate::Open, &of, workspace);
     }
     if dgamma.elements() == 0 {

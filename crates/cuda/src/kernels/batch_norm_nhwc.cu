@@ -136,58 +136,48 @@ KERNEL batch_norm_add_relu_single(ADD_FORWARD, u32 channels, u64 sample, u64 byt
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
-// Which elements of dy go through: all, those above 0 by x and its line, those by the mask.
-enum Gate { OPEN, BY_SIGN, BY_MASK };
+// Which elements of dy go through: all, or those above 0 by x and its line.
+enum Gate { OPEN, BY_SIGN };
 
 template <int V, int GATE> struct Through {
   float a[V], b[V];
-  DEVICE float operator()(int l, float x, float dy, u32 bits) const {
-    if (GATE == BY_SIGN) return fmaf(x, a[l], b[l]) <= 0.f ? 0.f : dy;
-    if (GATE == BY_MASK) return bits >> l & 1 ? dy : 0.f;
-    return dy;
+  DEVICE float operator()(int l, float x, float dy) const {
+    return GATE == BY_SIGN && fmaf(x, a[l], b[l]) <= 0.f ? 0.f : dy;
   }
 };
 
-// The bits of a row's pack. A single element's bit is looked for in its sample's bytes.
-template <int V> struct Bits {
-  const u8* mask;
-  u32 pack, packs;
-  u64 hw, bytes;
-  DEVICE u32 operator()(u64 row) const {
-    if (!mask) return 0;
-    if (V == 8) return mask[row * packs + pack];
-    u64 n = row / hw, e = (row - n * hw) * packs + pack;
-    return (u32)mask[n * bytes + e / 8] >> (e % 8);
-  }
-};
-
-#define MAPS const scalar *x, u64 xs, const scalar *dy, u64 dys, const u8 *mask, u64 hw, u64 bytes
-#define MAPS_PASSED x, xs, dy, dys, mask, hw, bytes
+#define MAPS const scalar *x, u64 xs, const scalar *dy, u64 dys
+#define MAPS_PASSED x, xs, dy, dys
 
 // Sums of what goes through, and of it times x − mean.
+template <int V> struct GradSums {
+  float m[V], sum[2][V];
+  DEVICE GradSums(const float* mean, const Columns& at) {
+#pragma unroll
+    for (int l = 0; l < V; l++) {
+      sum[0][l] = sum[1][l] = 0.f;
+      m[l] = 0.f;
+    }
+    if (at.active) constants<V>(mean, at.pack, m);
+  }
+  DEVICE void add(int l, float x, float d) {
+    sum[0][l] += d;
+    sum[1][l] = fmaf(d, x - m[l], sum[1][l]);
+  }
+};
+
 template <int V, int GATE> DEVICE void grad_sums(MAPS, COEFFICIENTS, COLUMNS, float eps, double* partial) {
   Columns at(COLUMNS_PASSED);
   Through<V, GATE> through;
-  float m[V], sum[2][V];
   if (GATE == BY_SIGN) lines<V>(mean, variance, gamma, beta, eps, at, through.a, through.b);
-#pragma unroll
-  for (int l = 0; l < V; l++) {
-    sum[0][l] = sum[1][l] = 0.f;
-    m[l] = 0.f;
-  }
-  if (at.active) constants<V>(mean, at.pack, m);
+  GradSums<V> sums(mean, at);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
-  Bits<V> bits = {GATE == BY_MASK ? mask : nullptr, at.pack, packs, hw, bytes};
-  walk_columns<V>(in, strides, at, bits, [&](u64, const float (&v)[2][V], u32 bits) {
+  walk_columns<V>(in, strides, at, Nothing(), [&](u64, const float (&v)[2][V], u32) {
 #pragma unroll
-    for (int l = 0; l < V; l++) {
-      float d = through(l, v[0][l], v[1][l], bits);
-      sum[0][l] += d;
-      sum[1][l] = fmaf(d, v[0][l] - m[l], sum[1][l]);
-    }
+    for (int l = 0; l < V; l++) sums.add(l, v[0][l], through(l, v[0][l], v[1][l]));
   });
-  store_partial<V>(sum, at, width, partial);
+  store_partial<V>(sums.sum, at, width, partial);
 }
 #define SUMS MAPS, COEFFICIENTS, COLUMNS, float eps, double *partial
 #define SUMS_PASSED MAPS_PASSED, mean, variance, gamma, beta, COLUMNS_PASSED, eps, partial
@@ -195,8 +185,54 @@ WIDE_KERNEL batch_norm_grad_sums_packed(SUMS) { grad_sums<PACK, OPEN>(SUMS_PASSE
 WIDE_KERNEL batch_norm_grad_sums_single(SUMS) { grad_sums<1, OPEN>(SUMS_PASSED); }
 WIDE_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { grad_sums<PACK, BY_SIGN>(SUMS_PASSED); }
 WIDE_KERNEL batch_norm_relu_grad_sums_single(SUMS) { grad_sums<1, BY_SIGN>(SUMS_PASSED); }
-WIDE_KERNEL batch_norm_add_relu_grad_sums_packed(SUMS) { grad_sums<PACK, BY_MASK>(SUMS_PASSED); }
-WIDE_KERNEL batch_norm_add_relu_grad_sums_single(SUMS) { grad_sums<1, BY_MASK>(SUMS_PASSED); }
+
+// The bits of a row's pack. A single element's bit is looked for in its sample's bytes.
+template <int V> struct Bits {
+  const u8* mask;
+  u32 pack, packs;
+  u64 hw, bytes;
+  DEVICE u32 operator()(u64 row) const {
+    if (V == 8) return mask[row * packs + pack];
+    u64 n = row / hw, e = (row - n * hw) * packs + pack;
+    return (u32)mask[n * bytes + e / 8] >> (e % 8);
+  }
+};
+
+// The same sums of dy, or dy + second, where the mask has a bit. What goes through is written as dr and summed as written.
+template <int V, int N>
+DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], const u8* mask, u64 hw, u64 bytes,
+                       const float* mean, scalar* dr, u64 drs, COLUMNS, double* partial) {
+  Columns at(COLUMNS_PASSED);
+  GradSums<V> sums(mean, at);
+  Bits<V> bits = {mask, at.pack, packs, hw, bytes};
+  walk_columns<V>(in, strides, at, bits, [&](u64 row, const float (&v)[N][V], u32 bits) {
+    float d[V];
+#pragma unroll
+    for (int l = 0; l < V; l++) {
+      // The sum is rounded before it is gated, as by an addition of its own.
+      float dy = N == 3 ? (float)(scalar)(v[1][l] + v[N - 1][l]) : v[1][l];
+      d[l] = bits >> l & 1 ? dy : 0.f;
+      sums.add(l, v[0][l], d[l]);
+    }
+    store_columns<V>(dr, drs, row, at, d);
+  });
+  store_partial<V>(sums.sum, at, width, partial);
+}
+#define GATED                                                                                                          \
+  MAPS, const scalar *second, u64 seconds, const u8 *mask, u64 hw, u64 bytes, const float *mean, scalar *dr, u64 drs, COLUMNS, \
+      double *partial
+#define GATED_SUMS(V)                       \
+  const scalar* const in[2] = {x, dy};      \
+  const u64 strides[2] = {xs, dys};         \
+  gated_sums<V>(in, strides, mask, hw, bytes, mean, dr, drs, COLUMNS_PASSED, partial)
+#define GATED_SUMS2(V)                              \
+  const scalar* const in[3] = {x, dy, second};      \
+  const u64 strides[3] = {xs, dys, seconds};        \
+  gated_sums<V>(in, strides, mask, hw, bytes, mean, dr, drs, COLUMNS_PASSED, partial)
+WIDE_KERNEL batch_norm_gated_sums_packed(GATED) { GATED_SUMS(PACK); }
+WIDE_KERNEL batch_norm_gated_sums_single(GATED) { GATED_SUMS(1); }
+WIDE_KERNEL batch_norm_gated_sums2_packed(GATED) { GATED_SUMS2(PACK); }
+WIDE_KERNEL batch_norm_gated_sums2_single(GATED) { GATED_SUMS2(1); }
 
 // dbeta = Σ dy; dgamma = Σ dy · (x − mean) / √(variance + eps).
 KERNEL batch_norm_grad_finish(const double* partial, u32 channels, u32 stretches, const float* variance, float* dgamma,
@@ -210,10 +246,9 @@ KERNEL batch_norm_grad_finish(const double* partial, u32 channels, u32 stretches
 }
 
 // dx = gamma / σ · (dy − dbeta / M − (x − mean) / σ · dgamma / M), M the elements of a channel, as dy · p + x · q + r.
-// dr, where an op has one, is what of dy goes through.
 template <int V, int GATE>
-DEVICE void grad_apply(MAPS, COEFFICIENTS, const float* dgamma, const float* dbeta, scalar* dx, u64 dxs, scalar* dr, u64 drs,
-                       COLUMNS, float eps, float inverse_count) {
+DEVICE void grad_apply(MAPS, COEFFICIENTS, const float* dgamma, const float* dbeta, scalar* dx, u64 dxs, COLUMNS, float eps,
+                       float inverse_count) {
   Columns at(COLUMNS_PASSED);
   Through<V, GATE> through;
   float p[V], q[V], r[V];
@@ -228,26 +263,18 @@ DEVICE void grad_apply(MAPS, COEFFICIENTS, const float* dgamma, const float* dbe
   }
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
-  Bits<V> bits = {GATE == BY_MASK ? mask : nullptr, at.pack, packs, hw, bytes};
-  walk_columns<V>(in, strides, at, bits, [&](u64 row, const float (&v)[2][V], u32 bits) {
-    float d[V], to[V];
+  walk_columns<V>(in, strides, at, Nothing(), [&](u64 row, const float (&v)[2][V], u32) {
+    float to[V];
 #pragma unroll
-    for (int l = 0; l < V; l++) {
-      d[l] = through(l, v[0][l], v[1][l], bits);
-      to[l] = fmaf(d[l], p[l], fmaf(v[0][l], q[l], r[l]));
-    }
+    for (int l = 0; l < V; l++) to[l] = fmaf(through(l, v[0][l], v[1][l]), p[l], fmaf(v[0][l], q[l], r[l]));
     store_columns<V>(dx, dxs, row, at, to);
-    if (GATE == BY_MASK) store_columns<V>(dr, drs, row, at, d);
   });
 }
-#define APPLY                                                                                                             \
-  MAPS, COEFFICIENTS, const float *dgamma, const float *dbeta, scalar *dx, u64 dxs, scalar *dr, u64 drs, COLUMNS, float eps, \
-      float inverse_count
+#define APPLY \
+  MAPS, COEFFICIENTS, const float *dgamma, const float *dbeta, scalar *dx, u64 dxs, COLUMNS, float eps, float inverse_count
 #define APPLY_PASSED \
-  MAPS_PASSED, mean, variance, gamma, beta, dgamma, dbeta, dx, dxs, dr, drs, COLUMNS_PASSED, eps, inverse_count
+  MAPS_PASSED, mean, variance, gamma, beta, dgamma, dbeta, dx, dxs, COLUMNS_PASSED, eps, inverse_count
 WIDE_KERNEL batch_norm_grad_packed(APPLY) { grad_apply<PACK, OPEN>(APPLY_PASSED); }
 WIDE_KERNEL batch_norm_grad_single(APPLY) { grad_apply<1, OPEN>(APPLY_PASSED); }
 WIDE_KERNEL batch_norm_relu_grad_packed(APPLY) { grad_apply<PACK, BY_SIGN>(APPLY_PASSED); }
 WIDE_KERNEL batch_norm_relu_grad_single(APPLY) { grad_apply<1, BY_SIGN>(APPLY_PASSED); }
-WIDE_KERNEL batch_norm_add_relu_grad_packed(APPLY) { grad_apply<PACK, BY_MASK>(APPLY_PASSED); }
-WIDE_KERNEL batch_norm_add_relu_grad_single(APPLY) { grad_apply<1, BY_MASK>(APPLY_PASSED); }

@@ -17,8 +17,6 @@ pub(super) enum Gate {
     Open,
     /// Those whose normalised X is above 0: [`vdnn_graph::Op::BatchNormReluGrad`].
     BySign,
-    /// Those with a bit: [`vdnn_graph::Op::BatchNormAddReluGrad`].
-    ByMask,
 }
 
 /// Bytes of partial sums, of the statistics as of the gradient: two sums a stretch.
@@ -98,13 +96,20 @@ pub(super) fn prepare_add_relu(
 pub(super) struct Gradient<'a> {
     pub x: Operand<'a>,
     pub dy: Operand<'a>,
-    pub mask: u64,
     /// Mean, variance, gamma, beta.
     pub coefficients: [u64; 4],
     pub dx: Operand<'a>,
     /// dgamma, dbeta.
     pub parameters: [Operand<'a>; 2],
-    pub dr: Option<Operand<'a>>,
+}
+
+/// What a gradient with a residual has besides.
+pub(super) struct Gated<'a> {
+    pub mask: u64,
+    /// Added to dY.
+    pub second: Option<Operand<'a>>,
+    /// What of dY goes through.
+    pub dr: Operand<'a>,
 }
 
 /// The two sums, then dX from them.
@@ -115,32 +120,71 @@ pub(super) fn prepare_grad(
     of: &Gradient<'_>,
     workspace: u64,
 ) -> Result<LaunchPlan, KernelError> {
-    let [dgamma, dbeta] = of.parameters;
-    if dgamma.elements() == 0 {
+    if of.parameters[0].elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let (file, eps) = (file_of(of.x.ty.dtype, FILES), F32(eps as f32));
-    let (sample, hw) = (of.x.sample(), of.x.channels().1);
-    let mask = [of.mask, hw, sample.div_ceil(8)].map(U64);
-    let maps = [&address_and_stride(&of.x)[..], &address_and_stride(&of.dy), &mask].concat();
-    let coefficients = of.coefficients.map(U64);
-    let ([sums_packed, sums_single], [packed, single]) = functions(gate);
-
     let cut = Columns::reducing(&[of.x, of.dy]);
-    let args = [&maps[..], &coefficients, &cut.args(name)?, &[eps, U64(workspace)]].concat();
-    let sums = KernelLaunch::new(name, file, cut.pick(sums_packed, sums_single), cut.blocks(), args)?;
-    let parameters = [dgamma, dbeta].map(|o| U64(o.address));
+    let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
+    let coefficients = of.coefficients.map(U64);
+    let args = [&maps[..], &coefficients, &cut.args(name)?, &[F32(eps as f32), U64(workspace)]].concat();
+    let file = file_of(of.x.ty.dtype, FILES);
+    let [packed, single] = functions(gate).0;
+    let sums = KernelLaunch::new(name, file, cut.pick(packed, single), cut.blocks(), args)?;
+    from_sums(name, eps, gate, of, sums, workspace)
+}
+
+/// The two sums of what goes through, which is written as dR on the way; then dX from them and dR.
+pub(super) fn prepare_gated_grad(
+    eps: f64,
+    of: &Gradient<'_>,
+    gated: &Gated<'_>,
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
+    let name = "batch_norm_add_relu_grad";
+    if of.parameters[0].elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    let all: Vec<Operand<'_>> = [of.x, of.dy, gated.dr].into_iter().chain(gated.second).collect();
+    let cut = Columns::reducing(&all);
+    let (sample, hw) = (of.x.sample(), of.x.channels().1);
+    let second = gated.second.map_or([U64(0), U64(0)], |second| address_and_stride(&second));
+    let mut args = [address_and_stride(&of.x), address_and_stride(&of.dy), second].concat();
+    args.extend([gated.mask, hw, sample.div_ceil(8), of.coefficients[0]].map(U64));
+    args.extend(address_and_stride(&gated.dr));
+    args.extend(cut.args(name)?);
+    args.push(U64(workspace));
+    let function = match gated.second {
+        None => cut.pick("batch_norm_gated_sums_packed", "batch_norm_gated_sums_single"),
+        Some(_) => cut.pick("batch_norm_gated_sums2_packed", "batch_norm_gated_sums2_single"),
+    };
+    let sums = KernelLaunch::new(name, file_of(of.x.ty.dtype, FILES), function, cut.blocks(), args)?;
+    let after = Gradient { dy: gated.dr, ..*of };
+    from_sums(name, eps, Gate::Open, &after, sums, workspace)
+}
+
+/// The launches after the sums: dgamma and dbeta, then dX.
+fn from_sums(
+    name: &'static str,
+    eps: f64,
+    gate: Gate,
+    of: &Gradient<'_>,
+    sums: KernelLaunch,
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
+    let (file, eps) = (file_of(of.x.ty.dtype, FILES), F32(eps as f32));
+    let parameters = of.parameters.map(|o| U64(o.address));
     let further = [U64(of.coefficients[1]), parameters[0], parameters[1], eps];
+    let cut = Columns::reducing(&[of.x]);
     let finish = cut.finish(name, file, "batch_norm_grad_finish", workspace, &further)?;
     if of.x.elements() == 0 {
         return Ok(vec![sums, finish].into());
     }
-    let all: Vec<Operand<'_>> = [of.x, of.dy, of.dx].into_iter().chain(of.dr).collect();
-    let cut = Columns::applying(&all);
-    let dr = of.dr.map_or([U64(0), U64(0)], |dr| address_and_stride(&dr));
-    let results = [address_and_stride(&of.dx), dr].concat();
+    let cut = Columns::applying(&[of.x, of.dy, of.dx]);
+    let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
+    let (coefficients, dx) = (of.coefficients.map(U64), address_and_stride(&of.dx));
     let count = F32((1.0 / cut.rows as f64) as f32);
-    let args = [&maps[..], &coefficients, &parameters, &results, &cut.args(name)?, &[eps, count]].concat();
+    let args = [&maps[..], &coefficients, &parameters, &dx, &cut.args(name)?, &[eps, count]].concat();
+    let [packed, single] = functions(gate).1;
     let apply = KernelLaunch::new(name, file, cut.pick(packed, single), cut.blocks(), args)?;
     Ok(vec![sums, finish, apply].into())
 }
@@ -155,10 +199,6 @@ fn functions(gate: Gate) -> ([&'static str; 2], [&'static str; 2]) {
         Gate::BySign => (
             ["batch_norm_relu_grad_sums_packed", "batch_norm_relu_grad_sums_single"],
             ["batch_norm_relu_grad_packed", "batch_norm_relu_grad_single"],
-        ),
-        Gate::ByMask => (
-            ["batch_norm_add_relu_grad_sums_packed", "batch_norm_add_relu_grad_sums_single"],
-            ["batch_norm_add_relu_grad_packed", "batch_norm_add_relu_grad_single"],
         ),
     }
 }

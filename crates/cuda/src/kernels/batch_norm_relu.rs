@@ -3,8 +3,8 @@
 //! Half precision has kernels of its own with channels innermost. f32 puts the kernels of the single ops together, some of them
 //! into one, and gives their bits.
 
-use super::batch_norm_nhwc::{self, Gate, Gradient};
-use super::{KernelError, LaunchPlan, Operand, batch_norm, operands, relu};
+use super::batch_norm_nhwc::{self, Gate, Gated, Gradient};
+use super::{KernelError, LaunchPlan, Operand, add, batch_norm, operands, relu};
 use vdnn_graph::op::BatchNorm;
 
 /// (X, mean, variance, gamma, beta) → Y.
@@ -35,7 +35,7 @@ pub(super) fn prepare_grad(
         (operands(name, inputs)?, operands(name, outputs)?);
     if x.ty.dtype.is_half() {
         let coefficients = [mean, variance, gamma, beta].map(|o| o.address);
-        let of = Gradient { x, dy, mask: 0, coefficients, dx, parameters: [dgamma, dbeta], dr: None };
+        let of = Gradient { x, dy, coefficients, dx, parameters: [dgamma, dbeta] };
         return batch_norm_nhwc::prepare_grad(name, op.eps, Gate::BySign, &of, workspace);
     }
     // What of dY goes through lies where dX will.
@@ -61,7 +61,7 @@ pub(super) fn prepare_add(
     Ok([sum.launches, relu::prepare_mask(&[y], &[y, mask])?.launches].concat().into())
 }
 
-/// (X, dY, mask, mean, variance, gamma) → dX, dgamma, dbeta, dR.
+/// (X, dY, mask, mean, variance, gamma, dY'?) → dX, dgamma, dbeta, dR.
 pub(super) fn prepare_add_grad(
     op: &BatchNorm,
     inputs: &[Operand<'_>],
@@ -69,15 +69,18 @@ pub(super) fn prepare_add_grad(
     workspace: u64,
 ) -> Result<LaunchPlan, KernelError> {
     let name = "batch_norm_add_relu_grad";
+    let (inputs, second) = inputs.split_at(inputs.len().min(6));
+    let second = second.first().copied();
     let ([x, dy, mask, mean, variance, gamma], [dx, dgamma, dbeta, dr]) =
         (operands(name, inputs)?, operands(name, outputs)?);
     if x.ty.dtype.is_half() {
         let coefficients = [mean.address, variance.address, gamma.address, 0];
-        let of = Gradient { x, dy, mask: mask.address, coefficients, dx, parameters: [dgamma, dbeta], dr: Some(dr) };
-        return batch_norm_nhwc::prepare_grad(name, op.eps, Gate::ByMask, &of, workspace);
+        let of = Gradient { x, dy, coefficients, dx, parameters: [dgamma, dbeta] };
+        return batch_norm_nhwc::prepare_gated_grad(op.eps, &of, &Gated { mask: mask.address, second, dr }, workspace);
     }
     // dR is what of dY goes through; then nothing reads dY, over which dX may lie.
-    let gate = relu::prepare_mask_grad(&[mask, dy], &[dr])?;
+    let sum = second.map_or(Ok(LaunchPlan::default()), |second| add::prepare(&[dy, second], &[dr]))?;
+    let gate = relu::prepare_mask_grad(&[mask, if second.is_some() { dr } else { dy }], &[dr])?;
     let grad = batch_norm::prepare_grad(op, &[x, dr, mean, variance, gamma], &[dx, dgamma, dbeta], workspace)?;
-    Ok([gate.launches, grad.launches].concat().into())
+    Ok([sum.launches, gate.launches, grad.launches].concat().into())
 }

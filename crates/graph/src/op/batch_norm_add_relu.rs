@@ -1,7 +1,8 @@
 //! Batch normalisation, a residual and ReLU in one pass over memory: `Y = max(normalised X + R, 0)`.
 //!
 //! The sign of each sum is kept as one bit an element, as [`mask_type`] has it, since Y
-//! may be gone and R with it. Backward makes R's gradient, which is dY where the bit is set, on the way.
+//! may be gone and R with it. Backward makes R's gradient, which is dY where the bit is set, on the way. Where Y is read twice, as
+//! before a block with a residual of its own, it takes both gradients and adds them as it reads them.
 
 use super::batch_norm::coefficients;
 use super::relu::mask_type;
@@ -16,11 +17,13 @@ pub(super) fn infer(inputs: &[&TensorType]) -> Inferred {
     Ok(vec![inputs[0].clone(), mask_type(inputs[0])])
 }
 
-/// (X, dY, mask, mean, variance, gamma) → dX, dgamma, dbeta, dR.
+/// (X, dY, mask, mean, variance, gamma, dY'?) → dX, dgamma, dbeta, dR.
 pub(super) fn infer_grad(inputs: &[&TensorType]) -> Inferred {
-    arity(inputs, 6..=6)?;
-    same_type("dY", inputs[0], inputs[1])?;
+    arity(inputs, 6..=7)?;
+    for dy in inputs.iter().skip(1).step_by(5) {
+        same_type("dY", inputs[0], dy)?;
+    }
     same_type("the mask", &mask_type(inputs[0]), inputs[2])?;
-    let parameter = coefficients(inputs[0], &["mean", "variance", "gamma"], &inputs[3..])?;
+    let parameter = coefficients(inputs[0], &["mean", "variance", "gamma"], &inputs[3..6])?;
     Ok(vec![inputs[0].clone(), parameter.clone(), parameter, inputs[0].clone()])
 }

@@ -76,7 +76,8 @@ pub enum Op {
     BatchNormReluGrad(BatchNorm),
     /// (X, mean, variance, gamma, beta, R) → Y = max(normalised X + R, 0), mask as of [`Op::ReluMask`].
     BatchNormAddRelu(BatchNorm),
-    /// (X, dY, mask, mean, variance, gamma) → dX, dgamma, dbeta, dR of [`Op::BatchNormAddRelu`].
+    /// (X, dY, mask, mean, variance, gamma, dY'?) → dX, dgamma, dbeta, dR of [`Op::BatchNormAddRelu`], for the gradient dY or
+    /// dY + dY'.
     BatchNormAddReluGrad(BatchNorm),
     /// (X) → the same in another dtype, order or padding.
     Cast(Cast),

@@ -1,10 +1,12 @@
 //! Batch norm with the ReLU after it, and with the sum of a residual between the two, in one op; convolution with ReLU too.
+//! Max pooling with the places of its maxima.
 //!
 //! ```text
 //!   x ─ batch_norm ─ relu ─► y               x ─ batch_norm_relu ─► y
 //!   x ─ batch_norm ─ add ─ relu ─► y         x ─ batch_norm_add_relu ─► y
 //!              r ─────┘                      r ───────────┘
 //!   x ─ conv2d ─ relu ─► y                   x ─ conv2d_relu ─► y
+//!   x ─ max_pool2d ─► y                      x ─ max_pool2d_indices ─► y, a byte a window
 //! ```
 //!
 //! Memory-bound ops are paid by the pass over memory, so three become one: forward writes Y once, backward reads X and dY
@@ -40,10 +42,18 @@ pub fn fuse(graph: &Graph) -> Result<Rewritten, GraphError> {
         match fusion {
             _ if absorbed => {}
             Some(fusion) => fusion.push(&mut rebuild, node)?,
-            None => rebuild.push(node, node.op.clone(), &rebuild.inputs(node))?,
+            None => rebuild.push(node, alone(&node.op), &rebuild.inputs(node))?,
         }
     }
     Ok(rebuild.finish())
+}
+
+/// What an op becomes by itself: backward of max pooling then reads no map, of which it would look at whole windows again.
+fn alone(op: &Op) -> Op {
+    match op {
+        Op::MaxPool2d(pool) if pool.has_indices() => Op::MaxPool2dIndices(*pool),
+        other => other.clone(),
+    }
 }
 
 /// What a ReLU takes in.

@@ -4,6 +4,7 @@
 //!   fuse     batch_norm ─► relu                     batch_norm_relu
 //!            batch_norm ─► add(·, R) ─► relu        batch_norm_add_relu          the same bits
 //!            conv2d ─► relu                         conv2d_relu
+//!            max_pool2d                             max_pool2d_indices
 //!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
 //! ```
 //!

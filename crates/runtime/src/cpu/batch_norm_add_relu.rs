@@ -5,6 +5,7 @@ use super::launch::Launch;
 use super::operand::Input;
 use super::real::Real;
 use super::relu::{rectified, through_mask, write_mask};
+use super::stretch::zip;
 use crate::DeviceError;
 use rayon::prelude::*;
 use vdnn_graph::op::BatchNorm;
@@ -31,8 +32,8 @@ pub(super) fn forward<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result
     Ok(())
 }
 
-/// (X, dY, mask, mean, variance, gamma) → dX, dgamma, dbeta, dR, with dR or dX also over dY. dR is ReLU's dX, from which
-/// batch norm's follows.
+/// (X, dY, mask, mean, variance, gamma, dY'?) → dX, dgamma, dbeta, dR, with dR or dX also over dY. dR is ReLU's dX, from
+/// which batch norm's follows.
 pub(super) fn grad<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<(), DeviceError> {
     let gradient = Gradient::of(op, &launch, 3)?;
     let (samples, mask) = (launch.samples(), launch.bytes(2)?);
@@ -40,7 +41,12 @@ pub(super) fn grad<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<()
     let dy = if over_dx { None } else { launch.source::<T>(1, 3)? };
     let [dx, mut residual] = [launch.output::<T>(0)?, launch.output::<T>(3)?];
     let dy = if over_dx { Some(dx.as_view()) } else { dy };
-    through_mask(samples, mask, dy, residual.reborrow());
+    if launch.inputs.len() > 6 {
+        zip(samples, launch.input::<T>(6)?, dy, residual.reborrow(), |second, dy| dy + second);
+        through_mask(samples, mask, None, residual.reborrow());
+    } else {
+        through_mask(samples, mask, dy, residual.reborrow());
+    }
     gradient.write(Some(residual.as_view()), [dx, launch.output::<T>(1)?, launch.output::<T>(2)?]);
     Ok(())
 }
