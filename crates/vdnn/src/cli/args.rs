@@ -26,7 +26,7 @@ pub struct ModelArgs {
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
     /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
-    #[arg(long, value_enum, default_value_t = Fuse::Auto)]
+    #[arg(long, value_parser = fuse, default_value = "auto")]
     pub fuse: Fuse,
     /// Probability of dropping, for networks that have dropout.
     #[arg(long)]
@@ -72,7 +72,7 @@ pub enum Dtype {
 }
 
 /// Whether layers are fused before differentiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fuse {
     /// With half-precision feature maps.
     Auto,
@@ -250,6 +250,16 @@ fn encodings(text: &str) -> Result<Encodings, String> {
         "auto" => Ok(Encodings::Auto),
         "never" => Ok(Encodings::Never),
         _ => Err(format!("expected auto or never, found {text}")),
+    }
+}
+
+/// When layers are fused.
+pub fn fuse(text: &str) -> Result<Fuse, String> {
+    match text {
+        "auto" => Ok(Fuse::Auto),
+        "never" => Ok(Fuse::Never),
+        "always" => Ok(Fuse::Always),
+        _ => Err(format!("expected auto, never or always, found {text}")),
     }
 }
 

@@ -13,7 +13,7 @@ mod cell;
 mod svg;
 mod text;
 
-use super::args::{Budget, Dtype, Fuse, MethodArgs, ModelArgs, OptimizerArgs, budget, factor};
+use super::args::{Budget, Dtype, Fuse, MethodArgs, ModelArgs, OptimizerArgs, budget, factor, fuse};
 use super::costs::Costs;
 use super::{Report, resolve};
 use anyhow::{Context, Result, bail};
@@ -53,7 +53,7 @@ pub struct CompareCommand {
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
     /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
-    #[arg(long, value_enum, default_value_t = Fuse::Auto)]
+    #[arg(long, value_parser = fuse, default_value = "auto")]
     fuse: Fuse,
     /// Policies, separated by commas (all of `vdnn policies` unless given).
     #[arg(long, alias = "policy", value_delimiter = ',')]

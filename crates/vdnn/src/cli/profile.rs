@@ -1,7 +1,7 @@
 //! `vdnn profile`: every distinct kernel of some training iterations, measured on a GPU, into a file that planning reads.
 
 use super::Report;
-use super::args::{Dtype, Fuse, ModelArgs};
+use super::args::{Dtype, Fuse, ModelArgs, fuse};
 use super::resolve;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -28,7 +28,7 @@ pub struct ProfileArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "f32")]
     dtypes: Vec<Dtype>,
     /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
-    #[arg(long, value_enum, default_value_t = Fuse::Auto)]
+    #[arg(long, value_parser = fuse, default_value = "auto")]
     fuse: Fuse,
     /// Also the convolutions of each batch's halves, quarters and so on, separated by commas: with `--pieces 2,4,8` a plan may
     /// run them in so many pieces of the batch.
