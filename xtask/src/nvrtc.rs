@@ -6,6 +6,8 @@
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vdnn_cuda::CudaError;
 use vdnn_cuda::kernels;
 use vdnn_cuda::library::{self, LibraryOptions};
 use vdnn_cuda::nvrtc::{Compiled, KernelSource, check_compiles};
@@ -30,9 +32,8 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         .context("no NVRTC: set VDNN_NVRTC_DIR to its folder, or run `cargo xtask nvrtc --install`")?;
     println!("NVRTC {}.{}", nvrtc.version.0, nvrtc.version.1);
     let mut failures = 0;
-    for (name, text) in kernels::ALL {
-        let source = KernelSource { name, text, options: &VERBOSE };
-        match check_compiles(nvrtc, &source, &ARCHITECTURES) {
+    for (name, outcome) in compile_all(nvrtc) {
+        match outcome {
             Ok(images) => failures += images.iter().map(|image| report(name, image)).sum::<usize>(),
             Err(error) => {
                 println!("{error}");
@@ -47,6 +48,31 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+type Outcome = (&'static str, Result<Vec<Compiled>, CudaError>);
+
+/// Compiles every source, as many at once as there are processors, in the order of the list.
+fn compile_all(nvrtc: &library::Nvrtc) -> Vec<Outcome> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut made = Vec::new();
+        while let Some((index, (name, text))) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            kernels::ALL.get(index).map(|source| (index, *source))
+        } {
+            let source = KernelSource { name, text, options: &VERBOSE };
+            made.push((index, (name, check_compiles(nvrtc, &source, &ARCHITECTURES))));
+        }
+        made
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut all: Vec<(usize, Outcome)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a compiling thread ends")).collect()
+    });
+    all.sort_by_key(|(index, _)| *index);
+    all.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// Prints an image's registers; 1 if the compiler warned or spilled.

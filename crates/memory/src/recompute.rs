@@ -313,7 +313,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The bytes of a value in each sample's row of its storage.
+    /// The bytes of a value in each row of its storage: a sample's, or a pixel's where channels are innermost.
     fn span(&self, value: ValueId) -> Range<Bytes> {
         let start = self.program.aliases.location(value).offset;
         start..start + self.row_bytes(value)
@@ -321,7 +321,7 @@ impl<'a> Walk<'a> {
 
     fn row_bytes(&self, value: ValueId) -> Bytes {
         let ty = &self.program.graph.value(value).ty;
-        ty.bytes() / ty.shape.samples().max(1)
+        ty.bytes() / ty.rows().max(1)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One op, one file name: `graph/src/op/conv2d.rs` is `conv2d.rs`, or a folder `conv2d`, wherever the op has a part.
 //!
-//! Every op runs on the CPU, so `runtime/src/cpu` has a file for each; the other folders have files for ops alone, save for
+//! A kernel for channels innermost may have a file of its own, `relu_nhwc`. Every op runs on the CPU, so `runtime/src/cpu` has a file for each; the other folders have files for ops alone, save for
 //! those named here.
 
 use super::Complaint;
@@ -21,7 +21,7 @@ const PARTS: [Folder; 3] = [
     Folder { path: "crates/layers/src/", shared: &["lib", "error", "init", "net", "reuse", "sequential"] },
     Folder {
         path: "crates/cuda/src/kernels/",
-        shared: &["mod", "common", "elementwise", "error", "plan", "tests", "window"],
+        shared: &["mod", "common", "element", "elementwise", "error", "nhwc", "plan", "tests", "window"],
     },
 ];
 
@@ -32,10 +32,11 @@ struct Folder {
 }
 
 impl Folder {
-    /// Names of files and folders directly inside, without their endings.
+    /// Names of files and folders directly inside, without their endings and the order of memory they are for.
     fn names<'a>(&self, sources: &'a [Source]) -> BTreeSet<&'a str> {
         let inside = sources.iter().filter_map(|source| source.path.strip_prefix(self.path));
-        inside.map(|rest| rest.split(['/', '.']).next().unwrap_or(rest)).collect()
+        let stem = |rest: &'a str| rest.split(['/', '.']).next().unwrap_or(rest);
+        inside.map(|rest| stem(rest).strip_suffix("_nhwc").unwrap_or(stem(rest))).collect()
     }
 }
 
@@ -79,6 +80,7 @@ mod tests {
     fn another_name_for_an_op_is_caught() {
         let op = ["crates/graph/src/op/relu.rs", "crates/runtime/src/cpu/relu.rs"];
         assert!(complaints(&[op[0], op[1], "crates/cuda/src/kernels/relu.cu"]).is_empty());
+        assert!(complaints(&[op[0], op[1], "crates/cuda/src/kernels/relu_nhwc.cu"]).is_empty());
         let found =
             complaints(&[op[0], op[1], "crates/cuda/src/kernels/rectify.cu", "crates/layers/src/activation.rs"]);
         assert_eq!(found, ["crates/layers/src/activation", "crates/cuda/src/kernels/rectify"]);

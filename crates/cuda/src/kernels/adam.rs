@@ -1,6 +1,7 @@
 //! The Adam and AdamW updates.
 
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan, Walk};
+use super::elementwise::Walk;
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan};
 use super::{KernelError, Operand, guarded, operands, whole};
 use KernelArg::{F32, F64, U32, U64};
 use vdnn_graph::op::Adam;

@@ -1,7 +1,7 @@
 //! Dropout; its gradient is the same kernel on dY.
 
-use super::elementwise::address_and_stride;
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, Walk};
+use super::elementwise::{Walk, address_and_stride};
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS};
 use super::{KernelError, Operand, file_of, files, operands};
 use vdnn_graph::op::Dropout;
 use vdnn_tensor::MemoryOrder;

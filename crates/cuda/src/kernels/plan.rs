@@ -6,7 +6,7 @@ use vdnn_tensor::{Bytes, MemoryOrder, TensorType};
 /// Threads of every block, unless a launch says otherwise. `THREADS` in `common.cuh`.
 pub(super) const THREADS: u32 = 256;
 /// Positions inside one sample are counted in 31 bits.
-const SAMPLE_LIMIT: u64 = (1 << 31) - 1;
+pub(super) const SAMPLE_LIMIT: u64 = (1 << 31) - 1;
 /// Most blocks of a one-dimensional grid.
 const BLOCK_LIMIT: u64 = (1 << 31) - 1;
 /// Blocks that fill a large GPU twice over (132 multiprocessors, eight blocks each).
@@ -180,57 +180,6 @@ pub(super) fn sample_len(op: &'static str, operand: &Operand<'_>) -> Result<u32,
     at_most(op, "one sample's elements", operand.sample(), SAMPLE_LIMIT)
 }
 
-/// Packs of a walk that a thread takes. `WALKED` in `common.cuh`.
-const WALKED: u64 = 4;
-
-/// How an elementwise kernel walks its operands: rows of `len` elements in packs of `lanes`, numbered through all rows.
-/// `WALK` in `common.cuh`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Walk {
-    pub rows: u64,
-    pub len: u64,
-    /// Elements moved by one access: those of 16 bytes when every row of every operand starts on 16 bytes, else 1.
-    pub lanes: u64,
-    /// Packs of one row.
-    pub packs: u64,
-}
-
-impl Walk {
-    /// One row when all operands are in one piece, else a row each of theirs. All operands have the same elements.
-    pub(super) fn merged(operands: &[Operand<'_>]) -> Self {
-        let first = operands[0];
-        if operands.iter().all(Operand::is_contiguous) {
-            return Walk::cut(1, first.ty.stored_elements(), operands);
-        }
-        Walk::cut(first.rows(), first.row(), operands)
-    }
-
-    fn cut(rows: u64, len: u64, operands: &[Operand<'_>]) -> Self {
-        let lanes = if operands.iter().all(|operand| in_packs(operand, rows)) { lanes(operands[0].ty) } else { 1 };
-        Walk { rows, len, lanes, packs: len.div_ceil(lanes) }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows == 0 || self.len == 0
-    }
-
-    pub(super) fn blocks(&self) -> u64 {
-        self.rows.saturating_mul(self.packs).div_ceil(u64::from(THREADS) * WALKED)
-    }
-
-    /// The function for these accesses.
-    pub(super) fn pick(&self, packed: &'static str, single: &'static str) -> &'static str {
-        if self.lanes > 1 { packed } else { single }
-    }
-
-    /// (length of a row, packs of a row, their divisor, packs) as arguments.
-    pub(super) fn args(&self, op: &'static str) -> Result<[KernelArg; 4], KernelError> {
-        let total = at_most(op, "the number of packs", self.rows.saturating_mul(self.packs), SAMPLE_LIMIT)?;
-        let packs = self.packs as u32;
-        Ok([KernelArg::U64(self.len), KernelArg::U32(packs), divisor(packs), KernelArg::U32(total)])
-    }
-}
-
 /// Elements of 16 bytes.
 pub(super) fn lanes(ty: &TensorType) -> u64 {
     16 / ty.dtype.size()
@@ -385,13 +334,9 @@ mod tests {
     #[test]
     fn packs_need_alignment_of_every_row() {
         let ty = TensorType::new([2, 3, 5, 5], DType::F32);
-        let whole = Operand::contiguous(&ty, 1024);
         let slice = Operand { ty: &ty, address: 1024, row_stride: 100 };
         let odd = Operand { ty: &ty, address: 1028, row_stride: 100 };
-        assert_eq!(Walk::merged(&[whole, whole]), Walk { rows: 1, len: 150, lanes: 4, packs: 38 });
-        assert_eq!(Walk::merged(&[whole, slice]), Walk { rows: 2, len: 75, lanes: 1, packs: 75 });
-        assert_eq!(Walk::merged(&[slice, slice]), Walk { rows: 2, len: 75, lanes: 4, packs: 19 });
-        assert_eq!(Walk::merged(&[slice, odd]).lanes, 1);
+        assert_eq!(Rows::by_sample(&[slice, slice]), Rows { rows: 2, len: 75, lanes: 4, tiles: 1 });
         assert_eq!(Rows::by_sample(&[slice, odd]), Rows { rows: 2, len: 75, lanes: 1, tiles: 1 });
     }
 

@@ -1,7 +1,7 @@
 //! ReLU and its gradient, from Y or from a mask.
 
-use super::elementwise::{Elementwise, address_and_stride, elementwise};
-use super::plan::{KernelArg, KernelLaunch, THREADS, Walk, in_packs, lanes};
+use super::elementwise::{Elementwise, Walk, address_and_stride, elementwise};
+use super::plan::{KernelArg, KernelLaunch, THREADS, in_packs, lanes};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
 use KernelArg::U64;
 
