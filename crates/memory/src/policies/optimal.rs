@@ -1,0 +1,144 @@
+//! `optimal`: the plan of which it is proved that none is shorter, for small programs.
+//!
+//! ```text
+//!  space     orders × gaps kept or away in any window × algorithms                        (space)
+//!  bound     a mixed-integer program an order: exact bytes, seconds without contention    (model)
+//!  proof     solutions by rising bound, each with all its windows simulated               (search, windows)
+//!  floor     the least extent over the same orders and windows                            (floor)
+//! ```
+//! *The space.* A feature map of at least `min_offload` bytes that crosses from forward to backward is kept, or forgotten
+//! after forward once or after each use; `recompute` makes an order of that. In each order every gap of such a map that
+//! ends after forward, lasts for a step and does not end with the map made anew may be kept or away, released and fetched at
+//! any two steps. Each kernel takes any algorithm of its table than which no other is both as fast and as lean. First runs
+//! keep the program's order; parameters and states stay where the problem has them, and between their uses if they stream.
+//! Of a program and its encoded alternative, the better plan counts.
+//!
+//! *What is least* is the simulated time of the compiled schedule, addresses by the problem's placement within the budget. The
+//! plans of the other policies lie in the space, save those in which parameters stream by `hybrid`'s choice.
+//!
+//! Beyond a number of steps or of maps the problem is refused, and where a proof does not end within fixed counts
+//! as well: what is returned is always proved. Nothing looks at a clock. The argument: docs/decisions/0019.
+
+mod floor;
+mod model;
+mod search;
+mod space;
+mod windows;
+
+use super::{Algorithms, MemoryPolicy, None as KeepAll};
+use crate::fit::{infeasible, peak_of};
+use crate::{Infeasible, Liveness, MemoryPlan, Problem, TooLarge};
+use search::Spent;
+use space::Space;
+use vdnn_tensor::Bytes;
+
+/// What a proof may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limits {
+    /// Steps of the program.
+    steps: usize,
+    /// Feature maps that may leave.
+    maps: usize,
+    /// Mixed-integer programs solved.
+    programs: usize,
+    /// Windows looked at.
+    looks: usize,
+    /// Plans simulated.
+    plans: usize,
+}
+
+const LIMITS: Limits = Limits { steps: 64, maps: 7, programs: 5_000, looks: 5_000_000, plans: 200_000 };
+
+/// The exact policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Optimal;
+
+impl MemoryPolicy for Optimal {
+    fn name(&self) -> &str {
+        "optimal"
+    }
+
+    fn takes_pieces(&self) -> bool {
+        true
+    }
+
+    fn takes_encodings(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
+        let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
+        let (plain, encoded) = (problem.plain(), problem.with_encodings());
+        let Some(budget) = problem.budgets.device else { return keep.plan(&plain) };
+        if let Some(plan) = kept(problem) {
+            return Ok(plan);
+        }
+        let spaces: Vec<Space<'_>> = [Some(&plain), encoded.as_ref()].into_iter().flatten().map(Space::of).collect();
+        let refused = |limit| too_large(problem, budget, limit);
+        spaces.iter().find_map(outsize).map_or(Ok(()), |limit| Err(refused(limit)))?;
+        let spent = |spent: Spent| refused(TooLarge { what: spent.what, most: spent.most, found: None });
+        let mut best = (f64::INFINITY, None);
+        for (number, space) in spaces.iter().enumerate() {
+            if let Some((seconds, plan)) = search::fastest(space, best.0, &LIMITS).map_err(spent)? {
+                best = (seconds, Some((number, plan)));
+            }
+        }
+        if let Some((number, plan)) = best.1
+            && keeps_lean(&spaces[number], &plan, budget)
+        {
+            let variants = if number > 0 { problem.variants() } else { plan.variants.clone() };
+            return Ok(MemoryPlan { variants, ..plan });
+        }
+        refusal(&spaces, budget).map_or_else(|lack| Err(spent(lack)), Err)
+    }
+}
+
+/// Everything kept by the quicker of the two programs, where that fits and no copies are made: then nothing is quicker.
+fn kept(problem: &Problem<'_>) -> Option<MemoryPlan> {
+    let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
+    let seconds = |problem: &Problem<'_>| -> f64 {
+        problem.program.graph.node_ids().map(|node| problem.kernels.of(node)[0].seconds).sum()
+    };
+    let (plain, encoded) = (problem.plain(), problem.with_encodings());
+    if problem.homes.host_extent() > 0 {
+        return None;
+    }
+    match encoded.filter(|encoded| seconds(encoded) < seconds(&plain)) {
+        Some(encoded) => keep.plan(&encoded).ok().map(|plan| MemoryPlan { variants: problem.variants(), ..plan }),
+        None => keep.plan(&plain).ok(),
+    }
+}
+
+/// What there is too much of for a proof.
+fn outsize(space: &Space<'_>) -> Option<TooLarge> {
+    let counts = [
+        ("steps", LIMITS.steps, space.problem.program.n_steps()),
+        ("feature maps that may leave", LIMITS.maps, space.candidates.len()),
+    ];
+    let (what, most, found) = counts.into_iter().find(|(_, most, found)| found > most)?;
+    Some(TooLarge { what, most, found: Some(found) })
+}
+
+fn too_large(problem: &Problem<'_>, budget: Bytes, limit: TooLarge) -> Infeasible {
+    let (policy, floor) = ("optimal".to_string(), problem.floor_bound());
+    Infeasible { policy, budget, floor, step: String::new(), largest: Vec::new(), too_large: Some(limit) }
+}
+
+/// Whether the budget is at or above the floor, which is that of the least workspaces.
+fn keeps_lean(space: &Space<'_>, plan: &MemoryPlan, budget: Bytes) -> bool {
+    let lean = floor::with_least(space, plan.clone());
+    peak_of(space.problem, &lean, &Liveness::of(space.problem, &lean.order)) <= budget
+        || floor::least(space, &LIMITS).is_ok_and(|(least, _)| least.peak <= budget)
+}
+
+/// The refusal with the lower of the programs' floors.
+fn refusal(spaces: &[Space<'_>], budget: Bytes) -> Result<Infeasible, Spent> {
+    let floors = spaces.iter().map(|space| {
+        let (least, liveness) = floor::least(space, &LIMITS)?;
+        Ok(infeasible(space.problem, "optimal", budget, &least, &liveness))
+    });
+    let floors: Vec<Infeasible> = floors.collect::<Result<_, Spent>>()?;
+    let least = floors.into_iter().reduce(|a, b| if b.floor < a.floor { b } else { a });
+    // A plan at or above the floor is always found.
+    least.filter(|least| least.floor > budget).ok_or(Spent { what: "programs", most: LIMITS.programs })
+}
