@@ -47,7 +47,10 @@ struct Limits {
     plans: usize,
 }
 
-const LIMITS: Limits = Limits { steps: 64, maps: 7, programs: 5_000, looks: 5_000_000, plans: 200_000 };
+const LIMITS: Limits = Limits { steps: 28, maps: 5, programs: 1_000, looks: 2_000_000, plans: 50_000 };
+
+/// Steps up to which other policies may leave a program to this one: a proof takes some thousandths of a second.
+const TINY: usize = 16;
 
 /// The exact policy.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +93,18 @@ impl MemoryPolicy for Optimal {
             return Ok(MemoryPlan { variants, ..plan });
         }
         refusal(&spaces, budget).map_or_else(|lack| Err(spent(lack)), Err)
+    }
+}
+
+/// The proved plan, or the refusal, of a program so small that it takes no time; `None` for others. For policies that
+/// search, which need not then.
+pub(super) fn of_tiny(problem: &Problem<'_>, policy: &str) -> Option<Result<MemoryPlan, Infeasible>> {
+    if problem.program.n_steps() > TINY || problem.budgets.device.is_none() {
+        return None;
+    }
+    match Optimal.plan(problem) {
+        Err(refusal) if refusal.too_large.is_some() => None,
+        planned => Some(planned.map_err(|refusal| Infeasible { policy: policy.to_string(), ..refusal })),
     }
 }
 

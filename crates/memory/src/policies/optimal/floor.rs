@@ -53,7 +53,7 @@ pub(super) fn with_least(space: &Space<'_>, mut plan: MemoryPlan) -> MemoryPlan 
 
 /// By step: what is held with the least workspace when every gap is away as long as can be.
 fn live(space: &Space<'_>, arrangement: &Arrangement) -> Vec<Bytes> {
-    let workspace = |step: usize| space.picks[arrangement.node(step).index()].last().map_or(0, |pick| pick.workspace);
+    let workspace = |step: usize| space.picks[arrangement.node(step).index()].last().map_or(0, |pick| pick.bytes);
     arrangement.held.iter().enumerate().map(|(step, held)| held + workspace(step)).collect()
 }
 

@@ -123,7 +123,7 @@ impl<'a> Model<'a> {
         let across = self.arrangement.gaps.iter().filter(|gap| crosses(gap, step));
         let picks = &self.space.picks[self.arrangement.node(step).index()];
         let open = self.picks[self.arrangement.node(step).index()].iter();
-        let workspace = open.map(|&(place, _)| picks[place].workspace).max().unwrap_or(0);
+        let workspace = open.map(|&(place, _)| picks[place].bytes).max().unwrap_or(0);
         across.map(|gap| self.space.bytes(gap)).sum::<Bytes>() + workspace
     }
 
@@ -135,7 +135,7 @@ impl<'a> Model<'a> {
                 continue;
             }
             let node = self.arrangement.node(step).index();
-            let workspace = |place: usize| self.space.picks[node][place].workspace as f64 / unit;
+            let workspace = |place: usize| self.space.picks[node][place].bytes as f64 / unit;
             let mut held = weighed(&self.picks[node], workspace);
             for (gap, leaving) in self.arrangement.gaps.iter().zip(&self.gaps) {
                 if let Some(middle) = leaving.middle.iter().find(|middle| middle.step == step) {
@@ -277,7 +277,7 @@ fn open_picks(space: &Space<'_>, arrangement: &Arrangement, left: &[Bytes]) -> O
         *node = left.min(*node);
     }
     let fitting = |(picks, least): (&Vec<Pick>, Bytes)| {
-        let open: Vec<usize> = (0..picks.len()).filter(|&place| picks[place].workspace <= least).collect();
+        let open: Vec<usize> = (0..picks.len()).filter(|&place| picks[place].bytes <= least).collect();
         (!open.is_empty()).then_some(open)
     };
     space.picks.iter().zip(least).map(fitting).collect()

@@ -10,6 +10,9 @@ use super::Limits;
 use super::model::{Visit, solve};
 use super::space::{Arrangement, Space};
 use super::windows::{Best, search};
+use crate::algorithms::{Offered, choose_beside};
+use crate::estimate::stretched_starts;
+use crate::fit::windows_within;
 use crate::{Gap, MemoryPlan};
 use vdnn_tensor::Bytes;
 
@@ -38,6 +41,7 @@ pub(super) fn fastest(space: &Space<'_>, below: f64, limits: &Limits) -> Result<
     let Some(room) = space.problem.budgets.device.and_then(|budget| space.room(budget)) else { return Ok(None) };
     let mut open = opened(space, room);
     let mut best = Best { seconds: below, plan: None, looks: limits.looks, plans: limits.plans };
+    begin(space, &open, &mut best);
     let mut programs = limits.programs;
     while let Some(least) = least(&mut open) {
         if least.bound >= best.seconds {
@@ -75,12 +79,48 @@ fn opened(space: &Space<'_>, room: Bytes) -> Vec<Open> {
     space.arrangements().into_iter().filter_map(bounded).collect()
 }
 
+/// Plans to begin with: in each order some gaps leave, beside algorithms that fit; the windows of the most promising choice
+/// of an order are all looked at. The better the best plan, the less is left to prove.
+fn begin(space: &Space<'_>, open: &[Open], best: &mut Best) {
+    let Some(room) = space.problem.budgets.device.and_then(|b| b.checked_sub(space.problem.homes.extent())) else { return };
+    let mut order: Vec<&Open> = open.iter().collect();
+    order.sort_by(|a, b| a.bound.total_cmp(&b.bound));
+    for Open { arrangement, bound, .. } in order {
+        let mut likely: Option<(f64, MemoryPlan, Vec<Gap>)> = None;
+        for away in some_gaps(&arrangement.gaps) {
+            let least = likely.as_ref().map_or(best.seconds, |(seconds, ..)| seconds.min(best.seconds));
+            let Some((plan, seconds)) = estimated(space, arrangement, &away, room).filter(|(_, s)| *s < least) else { continue };
+            likely = Some((seconds, plan, away));
+        }
+        if *bound < best.seconds && let Some((_, plan, away)) = likely {
+            search(space, arrangement, &plan, &away, best);
+        }
+    }
+}
+
+/// None of the gaps, each by itself, all but each, all.
+fn some_gaps(gaps: &[Gap]) -> Vec<Vec<Gap>> {
+    let mut some = vec![Vec::new(), gaps.to_vec()];
+    some.extend(gaps.iter().map(|&gap| vec![gap]));
+    some.extend((0..gaps.len()).map(|out| [&gaps[..out], &gaps[out + 1..]].concat()));
+    some
+}
+
+/// The plan with the fastest algorithms that fit beside what is held, and its estimated seconds.
+fn estimated(space: &Space<'_>, arrangement: &Arrangement, away: &[Gap], room: Bytes) -> Option<(MemoryPlan, f64)> {
+    let (problem, liveness) = (space.problem, &arrangement.liveness);
+    let plan = choose_beside(problem, &arrangement.plan, liveness, away, (room, 0), Offered::Pieces)?;
+    let windows = windows_within(problem, &plan, liveness, away, room)?;
+    let seconds = stretched_starts(problem, &plan, &windows).last().copied()?;
+    Some((plan, seconds))
+}
+
 /// Seconds of an order's kernels, each the fastest that fits.
 fn kernels(space: &Space<'_>, arrangement: &Arrangement, room: Bytes) -> Option<f64> {
     let left = arrangement.left(room)?;
     let fits = |step: usize| {
         let picks = &space.picks[arrangement.node(step).index()];
-        picks.iter().find(|pick| pick.workspace <= left[step]).map(|pick| pick.seconds)
+        picks.iter().find(|pick| pick.bytes <= left[step]).map(|pick| pick.seconds)
     };
     (0..arrangement.n_steps()).map(fits).sum()
 }

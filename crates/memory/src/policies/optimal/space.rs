@@ -22,8 +22,9 @@ pub(super) struct Pick {
     /// Its number in the kernel table.
     pub number: usize,
     pub seconds: f64,
-    /// Aligned.
+    /// As the table has it, and aligned.
     pub workspace: Bytes,
+    pub bytes: Bytes,
 }
 
 /// What is the same for all orders.
@@ -60,7 +61,8 @@ impl<'a> Space<'a> {
         let choices = self.problem.kernels.all(node).enumerate();
         let mut picks: Vec<Pick> = choices
             .map(|(number, choice)| {
-                Pick { number, seconds: choice.seconds, workspace: self.aligned(choice.workspace) }
+                let (seconds, workspace) = (choice.seconds, choice.workspace);
+                Pick { number, seconds, workspace, bytes: self.aligned(workspace) }
             })
             .collect();
         picks.sort_by(|a, b| {

@@ -124,9 +124,9 @@ fn long_skip(name: &str) -> Program {
     let mut stage = Stage::images(name, 4);
     let first = stage.trained(stage.image(), 8);
     let first = stage.relu(first);
-    let x = stage.frozen(first, 6);
+    let x = stage.frozen(first, 8);
     let x = stage.relu(x);
-    let x = stage.concat(&[first, x]);
+    let x = stage.add(x, first);
     stage.finish(x)
 }
 
