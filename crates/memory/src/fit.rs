@@ -153,7 +153,13 @@ fn lengthen(
 }
 
 /// The refusal of a budget that `least`, the plan that needs least, does not keep.
-pub(crate) fn infeasible(problem: &Problem<'_>, policy: &str, budget: Bytes, least: &Fitted, liveness: &Liveness) -> Infeasible {
+pub(crate) fn infeasible(
+    problem: &Problem<'_>,
+    policy: &str,
+    budget: Bytes,
+    least: &Fitted,
+    liveness: &Liveness,
+) -> Infeasible {
     let (step, largest) = Intervals::of(problem, &least.plan, liveness)
         .map_or((Step(0), Vec::new()), |intervals| largest_at_peak(problem, &intervals));
     let node = least.plan.order.get(step.index()).map(|u| problem.program.graph.node(u.node).name.clone());

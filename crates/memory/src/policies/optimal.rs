@@ -26,8 +26,8 @@ mod space;
 mod windows;
 
 use super::{Algorithms, MemoryPolicy, None as KeepAll};
-use crate::fit::{infeasible, peak_of};
-use crate::{Infeasible, Liveness, MemoryPlan, Problem, TooLarge};
+use crate::fit::infeasible;
+use crate::{Infeasible, MemoryPlan, Problem, TooLarge};
 use search::Spent;
 use space::Space;
 use vdnn_tensor::Bytes;
@@ -80,19 +80,21 @@ impl MemoryPolicy for Optimal {
         let refused = |limit| too_large(problem, budget, limit);
         spaces.iter().find_map(outsize).map_or(Ok(()), |limit| Err(refused(limit)))?;
         let spent = |spent: Spent| refused(TooLarge { what: spent.what, most: spent.most, found: None });
+        let refusal = refusal(&spaces, budget).map_err(spent)?;
+        if refusal.floor > budget {
+            return Err(refusal);
+        }
         let mut best = (f64::INFINITY, None);
         for (number, space) in spaces.iter().enumerate() {
             if let Some((seconds, plan)) = search::fastest(space, best.0, &LIMITS).map_err(spent)? {
                 best = (seconds, Some((number, plan)));
             }
         }
-        if let Some((number, plan)) = best.1
-            && keeps_lean(&spaces[number], &plan, budget)
-        {
-            let variants = if number > 0 { problem.variants() } else { plan.variants.clone() };
-            return Ok(MemoryPlan { variants, ..plan });
-        }
-        refusal(&spaces, budget).map_or_else(|lack| Err(spent(lack)), Err)
+        // What the floor is of is a plan, so there is one.
+        let none = || refused(TooLarge { what: "programs", most: LIMITS.programs, found: None });
+        let (number, plan) = best.1.ok_or_else(none)?;
+        let variants = if number > 0 { problem.variants() } else { plan.variants.clone() };
+        Ok(MemoryPlan { variants, ..plan })
     }
 }
 
@@ -139,14 +141,7 @@ fn too_large(problem: &Problem<'_>, budget: Bytes, limit: TooLarge) -> Infeasibl
     Infeasible { policy, budget, floor, step: String::new(), largest: Vec::new(), too_large: Some(limit) }
 }
 
-/// Whether the budget is at or above the floor, which is that of the least workspaces.
-fn keeps_lean(space: &Space<'_>, plan: &MemoryPlan, budget: Bytes) -> bool {
-    let lean = floor::with_least(space, plan.clone());
-    peak_of(space.problem, &lean, &Liveness::of(space.problem, &lean.order)) <= budget
-        || floor::least(space, &LIMITS).is_ok_and(|(least, _)| least.peak <= budget)
-}
-
-/// The refusal with the lower of the programs' floors.
+/// The refusal that names the lower of the programs' floors.
 fn refusal(spaces: &[Space<'_>], budget: Bytes) -> Result<Infeasible, Spent> {
     let floors = spaces.iter().map(|space| {
         let (least, liveness) = floor::least(space, &LIMITS)?;
@@ -154,6 +149,5 @@ fn refusal(spaces: &[Space<'_>], budget: Bytes) -> Result<Infeasible, Spent> {
     });
     let floors: Vec<Infeasible> = floors.collect::<Result<_, Spent>>()?;
     let least = floors.into_iter().reduce(|a, b| if b.floor < a.floor { b } else { a });
-    // A plan at or above the floor is always found.
-    least.filter(|least| least.floor > budget).ok_or(Spent { what: "programs", most: LIMITS.programs })
+    least.ok_or(Spent { what: "programs", most: LIMITS.programs })
 }

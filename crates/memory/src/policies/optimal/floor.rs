@@ -29,8 +29,17 @@ pub(super) fn least(space: &Space<'_>, limits: &Limits) -> Result<(Fitted, Liven
         let peak = found.as_ref().map_or(Bytes::MAX, |(least, _)| least.peak);
         let plan = with_least(space, arrangement.plan.clone());
         let live = live(space, &arrangement);
-        let mut search =
-            Search { space, problem: &problem, arrangement: &arrangement, plan, live, chosen: Vec::new(), peak, looks, best: None };
+        let mut search = Search {
+            space,
+            problem: &problem,
+            arrangement: &arrangement,
+            plan,
+            live,
+            chosen: Vec::new(),
+            peak,
+            looks,
+            best: None,
+        };
         search.gap(0);
         looks = search.looks;
         if looks == 0 {
@@ -45,7 +54,7 @@ pub(super) fn least(space: &Space<'_>, limits: &Limits) -> Result<(Fitted, Liven
 }
 
 /// `plan` with the least workspace of every kernel.
-pub(super) fn with_least(space: &Space<'_>, mut plan: MemoryPlan) -> MemoryPlan {
+fn with_least(space: &Space<'_>, mut plan: MemoryPlan) -> MemoryPlan {
     let picks = space.problem.program.graph.node_ids().zip(&space.picks);
     plan.algos = picks.filter_map(|(node, picks)| Some((node, picks.last()?.number))).collect();
     plan

@@ -106,15 +106,15 @@ impl<'a> Model<'a> {
         };
         let picks: Vec<Open> = picks.into_iter().map(|open| binaries(open, &mut vars)).collect();
         let n = arrangement.n_steps();
-        let mut times = |count: usize| -> Vec<Variable> {
-            (0..count).map(|_| vars.add(variable().clamp(0.0, 1.0))).collect()
-        };
+        let mut times =
+            |count: usize| -> Vec<Variable> { (0..count).map(|_| vars.add(variable().clamp(0.0, 1.0))).collect() };
         let (begins, launches) = (times(n + 1), times(n));
         let rules = Vec::new();
         let mut model =
             Model { space, arrangement, left, horizon, vars, rules, picks, gaps: Vec::new(), begins, launches };
         let short: Vec<bool> = (0..n).map(|step| model.most(step) > left[step]).collect();
-        model.gaps = arrangement.gaps.iter().map(|gap| model_gap(space, gap, horizon, &short, &mut model.vars)).collect();
+        model.gaps =
+            arrangement.gaps.iter().map(|gap| model_gap(space, gap, horizon, &short, &mut model.vars)).collect();
         Some(model)
     }
 
@@ -179,7 +179,8 @@ impl<'a> Model<'a> {
         let (from, to) = (gap.from.step.index(), gap.to.step.index());
         let [down, up] = leaving.seconds;
         let (away, copied) = (leaving.away, leaving.down);
-        let earlier = self.arrangement.gaps[..index].iter().zip(&self.gaps).filter(|(other, _)| still_valid(other, gap));
+        let earlier =
+            self.arrangement.gaps[..index].iter().zip(&self.gaps).filter(|(other, _)| still_valid(other, gap));
         let valid: Expression = earlier.map(|(_, other)| other.away).sum();
         let ready = self.ready(index);
         let launch = self.launches[to];
@@ -217,7 +218,8 @@ impl<'a> Model<'a> {
         let tos: BTreeSet<usize> = gaps.iter().map(|gap| gap.to.step.index()).collect();
         for (&from, &to) in froms.iter().flat_map(|from| tos.iter().map(move |to| (from, to))) {
             let within = |gap: &Gap| gap.from.step.index() >= from && gap.to.step.index() <= to;
-            let inside: Vec<&Leaving> = gaps.iter().zip(&self.gaps).filter(|(gap, _)| within(gap)).map(|(_, l)| l).collect();
+            let inside: Vec<&Leaving> =
+                gaps.iter().zip(&self.gaps).filter(|(gap, _)| within(gap)).map(|(_, l)| l).collect();
             if inside.len() < 2 {
                 continue;
             }

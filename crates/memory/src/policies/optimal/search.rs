@@ -82,17 +82,23 @@ fn opened(space: &Space<'_>, room: Bytes) -> Vec<Open> {
 /// Plans to begin with: in each order some gaps leave, beside algorithms that fit; the windows of the most promising choice
 /// of an order are all looked at. The better the best plan, the less is left to prove.
 fn begin(space: &Space<'_>, open: &[Open], best: &mut Best) {
-    let Some(room) = space.problem.budgets.device.and_then(|b| b.checked_sub(space.problem.homes.extent())) else { return };
+    let Some(room) = space.problem.budgets.device.and_then(|b| b.checked_sub(space.problem.homes.extent())) else {
+        return;
+    };
     let mut order: Vec<&Open> = open.iter().collect();
     order.sort_by(|a, b| a.bound.total_cmp(&b.bound));
     for Open { arrangement, bound, .. } in order {
         let mut likely: Option<(f64, MemoryPlan, Vec<Gap>)> = None;
         for away in some_gaps(&arrangement.gaps) {
             let least = likely.as_ref().map_or(best.seconds, |(seconds, ..)| seconds.min(best.seconds));
-            let Some((plan, seconds)) = estimated(space, arrangement, &away, room).filter(|(_, s)| *s < least) else { continue };
+            let Some((plan, seconds)) = estimated(space, arrangement, &away, room).filter(|(_, s)| *s < least) else {
+                continue;
+            };
             likely = Some((seconds, plan, away));
         }
-        if *bound < best.seconds && let Some((_, plan, away)) = likely {
+        if *bound < best.seconds
+            && let Some((_, plan, away)) = likely
+        {
             search(space, arrangement, &plan, &away, best);
         }
     }

@@ -158,7 +158,8 @@ impl<'a> Space<'a> {
             slack[steps].iter_mut().for_each(|most| *most = lacks.max(*most));
         }
         for (step, u) in plan.order.iter().enumerate() {
-            let lacks = self.problem.kernels.all(u.node).map(|choice| self.aligned(choice.workspace) - choice.workspace);
+            let lacks =
+                self.problem.kernels.all(u.node).map(|choice| self.aligned(choice.workspace) - choice.workspace);
             slack[step] = lacks.fold(slack[step], Bytes::max);
         }
         slack

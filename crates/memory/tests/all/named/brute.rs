@@ -255,7 +255,8 @@ fn algorithms(problem: &Problem<'_>, order: &Order) -> Vec<(f64, Vec<usize>)> {
         let runs = order.plan.order.iter().filter(|u| u.node == id).count() as f64;
         let longer = |(seconds, picks): &(f64, Vec<usize>)| {
             let choices = problem.kernels.all(id).enumerate();
-            let next = choices.map(|(number, choice)| (seconds + runs * choice.seconds, [&picks[..], &[number]].concat()));
+            let next =
+                choices.map(|(number, choice)| (seconds + runs * choice.seconds, [&picks[..], &[number]].concat()));
             next.collect::<Vec<_>>()
         };
         ways = ways.iter().flat_map(longer).collect();

@@ -107,7 +107,8 @@ fn steps(problem: &Problem<'_>, pass: Pass, decided: &Decided) -> Vec<Next> {
 /// Feature maps that cross from forward to backward.
 fn maps(problem: &Problem<'_>) -> Vec<ValueId> {
     let (graph, liveness) = (&problem.program.graph, problem.liveness());
-    let crosses = |gap: Gap| problem.phase(gap.from.step) == Phase::Forward && problem.phase(gap.to.step) != Phase::Forward;
+    let crosses =
+        |gap: Gap| problem.phase(gap.from.step) == Phase::Forward && problem.phase(gap.to.step) != Phase::Forward;
     let roots = liveness.roots().iter().copied().filter(|&root| graph.value(root).role == Role::FeatureMap);
     roots.filter(|&root| liveness.gaps(root).any(crosses)).collect()
 }

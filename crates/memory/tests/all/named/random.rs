@@ -6,11 +6,11 @@ use super::{Instance, brute};
 use crate::iteration::options;
 use crate::random::Random;
 use vdnn_memory::policies::{self, MemoryPolicy};
-use vdnn_memory::{Budgets, MemoryPlan, Options, Placement, Prefetch, Problem, Sync, compile};
+use vdnn_memory::{Budgets, MemoryPlan, Options, Prefetch, Problem, Sync, compile};
 use vdnn_schedule::{Choice, KernelTable, Space};
 use vdnn_sim::{Links, simulate};
 
-/// Up to three algorithms and two in pieces a kernel, whole seconds and odd workspaces, so that plans tie and lie askew.
+/// Up to two algorithms and one in pieces a kernel, whole seconds and odd workspaces, so that plans tie and lie askew.
 fn kernels(instance: &Instance, random: &mut Random) -> KernelTable {
     let mut table = KernelTable::new(Vec::new());
     for _ in instance.program.graph.node_ids() {
@@ -22,8 +22,8 @@ fn kernels(instance: &Instance, random: &mut Random) -> KernelTable {
             seconds: seconds + i as f64 * (1 + workspace % 3) as f64,
             deterministic: true,
         };
-        table.choices.push((0..random.between(1, 3)).map(|i| choice(i, "whole")).collect());
-        table.pieces.push((1..random.between(1, 3)).map(|i| choice(i, "pieces")).collect());
+        table.choices.push((0..random.between(1, 2)).map(|i| choice(i, "whole")).collect());
+        table.pieces.push((1..random.between(1, 2)).map(|i| choice(i, "pieces")).collect());
     }
     table
 }
@@ -36,19 +36,19 @@ fn links(random: &mut Random) -> Links {
 
 fn any_options(random: &mut Random) -> Options {
     let sync = random.pick(&[Sync::Events, Sync::Events, Sync::PerLayer]);
-    let placement = random.pick(&[Placement::Planned, Placement::Planned, Placement::FirstFit, Placement::SizeClass]);
     let prefetch = random.pick(&[Prefetch::Cost, Prefetch::Paper]);
-    Options { sync, placement, prefetch, alignment: random.pick(&[4, 256, 1024]), ..options() }
+    Options { sync, prefetch, alignment: random.pick(&[4, 64, 256]), ..options() }
 }
 
 #[test]
 fn on_machines_of_chance_too() {
     let (mut compared, mut refused) = (0, 0);
-    for seed in 0..220 {
+    for seed in 0..90 {
         let mut random = Random::new(90_000 + seed);
         let mut instance = Instance::new(random.pick(&GRAPHS), &MACHINES[0]);
         instance.kernels = kernels(&instance, &mut random);
-        let problem = Problem { links: links(&mut random), options: any_options(&mut random), ..instance.problem(None) };
+        let problem =
+            Problem { links: links(&mut random), options: any_options(&mut random), ..instance.problem(None) };
         let keep = compile(&problem, &MemoryPlan::keep_all(&instance.program), "keep").unwrap();
         let (top, floor) = (keep.peak_bytes(Space::Device), brute::least_extent(&problem));
         let budget = floor + random.below(top.saturating_sub(floor) + 1);
@@ -78,7 +78,10 @@ fn within_a_host_budget_too() {
         let plan = policies::Optimal.plan(&problem).ok()?;
         let schedule = compile(&problem, &plan, "optimal").unwrap();
         assert!(host.is_none_or(|host| schedule.peak_bytes(Space::Host) <= host));
-        Some((simulate(&schedule, &instance.kernels, &problem.links).unwrap().seconds, schedule.peak_bytes(Space::Host)))
+        Some((
+            simulate(&schedule, &instance.kernels, &problem.links).unwrap().seconds,
+            schedule.peak_bytes(Space::Host),
+        ))
     };
     let (free, used) = seconds(None).unwrap();
     assert!(used > 0);

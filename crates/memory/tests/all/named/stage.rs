@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 use vdnn_graph::op::{
-    AvgPool2d, AvgPool2dGrad, Concat, Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, LocalResponseNorm, MaxPool2d, Sgd,
-    SoftmaxCrossEntropy, Split, Window,
+    AvgPool2d, AvgPool2dGrad, Concat, Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, LocalResponseNorm, MaxPool2d,
+    Sgd, SoftmaxCrossEntropy, Split, Window,
 };
 use vdnn_graph::{Graph, InPlace, LayerId, Op, Phase, Program, ValueId};
 use vdnn_tensor::{DType, TensorType};
