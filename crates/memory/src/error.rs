@@ -25,9 +25,8 @@ pub struct Infeasible {
     pub step: String,
     /// The largest buffers live there.
     pub largest: Vec<LargestBuffer>,
-    /// Set where the policy does not plan problems of this size at all: then the budget is not what it refuses, and the floor
-    /// only what any single kernel needs.
-    pub too_large: Option<TooLarge>,
+    /// Set where the policy does not plan problems of this size unless everything fits: the floor is then what that needs.
+    pub too_large: Option<Box<TooLarge>>,
 }
 
 /// A problem that is too large for a policy which proves its plans.
@@ -48,7 +47,7 @@ impl std::fmt::Display for TooLarge {
             Some(found) => write!(f, "expected at most {most} {what}, found {found}")?,
             None => write!(f, "expected a proof within {most} {what}, found none")?,
         }
-        f.write_str("; use `hybrid`, or a larger budget")
+        f.write_str("; use `hybrid`, or a budget in which everything fits")
     }
 }
 
@@ -114,7 +113,7 @@ pub enum PlanError {
 impl From<Infeasible> for PlanError {
     fn from(refusal: Infeasible) -> Self {
         match refusal.too_large {
-            Some(limit) => PlanError::TooLarge { policy: refusal.policy, limit },
+            Some(limit) => PlanError::TooLarge { policy: refusal.policy, limit: *limit },
             None => PlanError::Infeasible(refusal),
         }
     }

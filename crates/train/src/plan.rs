@@ -235,7 +235,6 @@ pub fn floor(subject: &Subject, homes: &HomeLayout, settings: &Settings) -> Resu
     let mut problem = problem(subject, homes, settings);
     problem.budgets.device = Some(0);
     match settings.policy.plan(&problem) {
-        Err(refusal) if refusal.too_large.is_some() => Err(refusal.into()),
         Err(refusal) => Ok(refusal.floor),
         Ok(_) => Ok(0),
     }

@@ -27,7 +27,7 @@ mod windows;
 
 use super::{Algorithms, MemoryPolicy, None as KeepAll};
 use crate::fit::infeasible;
-use crate::{Infeasible, MemoryPlan, Problem, TooLarge};
+use crate::{Budgets, Infeasible, MemoryPlan, Problem, TooLarge};
 use search::Spent;
 use space::Space;
 use vdnn_tensor::Bytes;
@@ -77,7 +77,7 @@ impl MemoryPolicy for Optimal {
             return Ok(plan);
         }
         let spaces: Vec<Space<'_>> = [Some(&plain), encoded.as_ref()].into_iter().flatten().map(Space::of).collect();
-        let refused = |limit| too_large(problem, budget, limit);
+        let refused = |limit| too_large(problem, limit);
         spaces.iter().find_map(outsize).map_or(Ok(()), |limit| Err(refused(limit)))?;
         let spent = |spent: Spent| refused(TooLarge { what: spent.what, most: spent.most, found: None });
         let refusal = refusal(&spaces, budget).map_err(spent)?;
@@ -112,17 +112,21 @@ pub(super) fn of_tiny(problem: &Problem<'_>, policy: &str) -> Option<Result<Memo
 
 /// Everything kept by the quicker of the two programs, where that fits and no copies are made: then nothing is quicker.
 fn kept(problem: &Problem<'_>) -> Option<MemoryPlan> {
+    if problem.homes.host_extent() > 0 {
+        return None;
+    }
+    keep_quicker(problem).ok()
+}
+
+fn keep_quicker(problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
     let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
     let seconds = |problem: &Problem<'_>| -> f64 {
         problem.program.graph.node_ids().map(|node| problem.kernels.of(node)[0].seconds).sum()
     };
-    let (plain, encoded) = (problem.plain(), problem.with_encodings());
-    if problem.homes.host_extent() > 0 {
-        return None;
-    }
-    match encoded.filter(|encoded| seconds(encoded) < seconds(&plain)) {
-        Some(encoded) => keep.plan(&encoded).ok().map(|plan| MemoryPlan { variants: problem.variants(), ..plan }),
-        None => keep.plan(&plain).ok(),
+    let plain = problem.plain();
+    match problem.with_encodings().filter(|encoded| seconds(encoded) < seconds(&plain)) {
+        Some(encoded) => keep.plan(&encoded).map(|plan| MemoryPlan { variants: problem.variants(), ..plan }),
+        None => keep.plan(&plain),
     }
 }
 
@@ -136,9 +140,15 @@ fn outsize(space: &Space<'_>) -> Option<TooLarge> {
     Some(TooLarge { what, most, found: Some(found) })
 }
 
-fn too_large(problem: &Problem<'_>, budget: Bytes, limit: TooLarge) -> Infeasible {
-    let (policy, floor) = ("optimal".to_string(), problem.floor_bound());
-    Infeasible { policy, budget, floor, step: String::new(), largest: Vec::new(), too_large: Some(limit) }
+/// The refusal of a problem that is too large, of which everything is kept or nothing is planned.
+fn too_large(problem: &Problem<'_>, limit: TooLarge) -> Infeasible {
+    let budget = problem.budgets.device.unwrap_or(0);
+    let nothing = Problem { budgets: Budgets { device: Some(0), ..problem.budgets }, ..*problem };
+    let (policy, too_large) = ("optimal".to_string(), Some(Box::new(limit)));
+    match keep_quicker(&nothing) {
+        Err(refusal) => Infeasible { policy, budget, too_large, ..refusal },
+        Ok(_) => Infeasible { policy, budget, floor: 0, step: String::new(), largest: Vec::new(), too_large },
+    }
 }
 
 /// The refusal that names the lower of the programs' floors.

@@ -159,11 +159,11 @@ fn optimal_is_the_best_of_all_plans_and_no_policy_is_below_it() {
 #[test]
 fn passes_one_after_the_other_miss_what_hybrid_finds() {
     for (graph, machine, share, least) in [
-        // Two of four maps are best made again and one moved; offload first moves all that it can.
+        // Best is one map made again and one moved. Passes move both, over a link that hides neither.
         ("norms", "slow-link", 0, 1.5),
-        // One map moved and one made again against two moved on a link that carries one.
+        // The same, and the map that is made again is a convolution's.
         ("frozen-relu", "slow-link", 1, 1.2),
-        // A slower kernel beside a copy lets the copy begin earlier: what no pass weighs.
+        // Two kernels run with less workspace than there is room for, so that a copy up begins two steps earlier.
         ("wide-then-narrow", "even", 0, 1.08),
     ] {
         let instance = Instance::named(graph, machine);

@@ -63,9 +63,10 @@ fn what_is_too_large_is_refused_by_name() {
         other => panic!("{steps} steps must be refused, got {other:?}"),
     }
     let refusal = optimal.plan(&problem).unwrap_err();
-    assert_eq!(refusal.floor, problem.floor_bound());
-    assert_eq!(refusal.too_large.unwrap().found, Some(steps));
-    for budget in [None, Some(u64::MAX)] {
+    assert_eq!((refusal.budget, refusal.too_large.unwrap().found), (30_000, Some(steps)));
+    let below = optimal.plan(&iteration.problem(options(), Some(refusal.floor - 1))).unwrap_err();
+    assert_eq!(below.floor, refusal.floor);
+    for budget in [None, Some(refusal.floor), Some(u64::MAX)] {
         let plan = optimal.plan(&iteration.problem(options(), budget)).unwrap();
         assert!(plan.gaps.is_empty() && plan.algos.is_empty(), "where everything fits there is nothing to prove");
     }
