@@ -167,5 +167,6 @@ fn check_device_budget(
         floor: addresses.device_extent,
         step: plan.order.get(step.index()).map(|u| problem.program.graph.node(u.node).name.clone()).unwrap_or_default(),
         largest,
+        too_large: None,
     }))
 }

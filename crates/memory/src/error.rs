@@ -25,10 +25,37 @@ pub struct Infeasible {
     pub step: String,
     /// The largest buffers live there.
     pub largest: Vec<LargestBuffer>,
+    /// Set where the policy does not plan problems of this size unless everything fits: the floor is then what that needs.
+    pub too_large: Option<Box<TooLarge>>,
+}
+
+/// A problem that is too large for a policy which proves its plans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// What is counted.
+    pub what: &'static str,
+    /// The most that the policy takes.
+    pub most: usize,
+    /// How many there are; `None` where the count only shows in the middle of a proof.
+    pub found: Option<usize>,
+}
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TooLarge { what, most, .. } = self;
+        match self.found {
+            Some(found) => write!(f, "expected at most {most} {what}, found {found}")?,
+            None => write!(f, "expected a proof within {most} {what}, found none")?,
+        }
+        f.write_str("; use `hybrid`, or a budget in which everything fits")
+    }
 }
 
 impl std::fmt::Display for Infeasible {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(too_large) = &self.too_large {
+            return write!(f, "policy {} plans small programs only: {too_large}", self.policy);
+        }
         write!(
             f,
             "policy {} needs at least {} ({} bytes) of device memory, the budget is {} ({} bytes); the peak is at {} with ",
@@ -53,7 +80,15 @@ impl std::error::Error for Infeasible {}
 pub enum PlanError {
     /// The device budget is too small for the policy.
     #[error(transparent)]
-    Infeasible(#[from] Infeasible),
+    Infeasible(Infeasible),
+    /// The policy plans small programs only.
+    #[error("policy {policy} plans small programs only: {limit}")]
+    TooLarge {
+        /// Its name.
+        policy: String,
+        /// What there is too much of.
+        limit: TooLarge,
+    },
     /// The offloaded bytes do not fit the host budget.
     #[error(
         "the plan keeps {} ({needed} bytes) in host memory, the host budget is {} ({budget} bytes); raise the host budget \
@@ -73,4 +108,13 @@ pub enum PlanError {
         /// Which rule, and where.
         reason: String,
     },
+}
+
+impl From<Infeasible> for PlanError {
+    fn from(refusal: Infeasible) -> Self {
+        match refusal.too_large {
+            Some(limit) => PlanError::TooLarge { policy: refusal.policy, limit: *limit },
+            None => PlanError::Infeasible(refusal),
+        }
+    }
 }

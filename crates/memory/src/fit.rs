@@ -152,9 +152,17 @@ fn lengthen(
     chosen
 }
 
-fn infeasible(problem: &Problem<'_>, policy: &str, budget: Bytes, least: &Fitted, liveness: &Liveness) -> Infeasible {
+/// The refusal of a budget that `least`, the plan that needs least, does not keep.
+pub(crate) fn infeasible(
+    problem: &Problem<'_>,
+    policy: &str,
+    budget: Bytes,
+    least: &Fitted,
+    liveness: &Liveness,
+) -> Infeasible {
     let (step, largest) = Intervals::of(problem, &least.plan, liveness)
         .map_or((Step(0), Vec::new()), |intervals| largest_at_peak(problem, &intervals));
     let node = least.plan.order.get(step.index()).map(|u| problem.program.graph.node(u.node).name.clone());
-    Infeasible { policy: policy.to_string(), budget, floor: least.peak, step: node.unwrap_or_default(), largest }
+    let (policy, step) = (policy.to_string(), node.unwrap_or_default());
+    Infeasible { policy, budget, floor: least.peak, step, largest, too_large: None }
 }

@@ -40,7 +40,7 @@ mod window;
 
 pub use bound::{Cut, StepTimeBound, step_time_bound};
 pub use compile::{compile, compile_with_policy};
-pub use error::{Infeasible, LargestBuffer, PlanError};
+pub use error::{Infeasible, LargestBuffer, PlanError, TooLarge};
 pub use fit::{Fitted, fit_to_budget};
 pub use homes::{HomeEntry, HomeLayout};
 pub use liveness::{Access, Gap, Liveness};

@@ -19,7 +19,7 @@ use vdnn_schedule::Choice;
 use vdnn_tensor::TensorType;
 
 use super::cache::{Measured, Measurements};
-use super::convolution::{self, Convolution};
+use super::convolution::{self, Convolution, TAKING_IN, bias_bytes};
 use super::gpu::{Bytes, Gpu, Work};
 use super::measure::{self, MeasureOptions, Places, Scratch, Timer, is_index};
 use super::product::{self, Algorithm, LARGE, SMALL};
@@ -183,7 +183,27 @@ impl Bench {
         };
         let bias = self.bias(gpu, pattern)?;
         choices.iter_mut().for_each(|choice| choice.seconds += bias);
-        Ok(choices)
+        choices.extend(self.taking_in(gpu, &site, deterministic, share)?);
+        Ok(worthwhile(choices))
+    }
+
+    /// Plans that take bias and ReLU in, if there are any.
+    fn taking_in(
+        &mut self,
+        gpu: &Gpu,
+        site: &Site<'_>,
+        deterministic: bool,
+        share: f64,
+    ) -> Result<Vec<Choice>, Failure> {
+        let Some(Ok(found)) = convolution::of(site) else { return Ok(Vec::new()) };
+        let Some(found) = found.taking_in(site).filter(|found| !found.is_empty()) else { return Ok(Vec::new()) };
+        match self.convolution(gpu, &found, deterministic, share) {
+            Ok(choices) => {
+                Ok(choices.into_iter().map(|choice| with_bias(choice, bias_bytes(&found.problem))).collect())
+            }
+            Err(Failure::Refused(_)) => Ok(Vec::new()),
+            Err(broken) => Err(broken),
+        }
     }
 
     fn convolution(
@@ -206,11 +226,12 @@ impl Bench {
         let (fit, large): (Vec<Plan>, Vec<Plan>) = plans.into_iter().partition(|p| p.workspace_bytes <= available);
         let workspace_bytes = fit.iter().map(|plan| plan.workspace_bytes).max().unwrap_or(0);
         let workspace = places.bytes(workspace_bytes);
+        let bias = places.bytes(bias_bytes(&found.problem));
         let Some(base) = self.scratch.take(gpu, places.end())? else {
             return Err(format!("its operands of {} bytes do not fit free memory", places.end()).into());
         };
         let [x, w, y] = operands.map(|operand| base.address + operand.address);
-        let at = Addresses { x, w, y, bias: 0, workspace: base.address + workspace, workspace_bytes };
+        let at = Addresses { x, w, y, bias: base.address + bias, workspace: base.address + workspace, workspace_bytes };
         let (timed, complete) = self.time_plans(gpu, fit, at, |spent| spent > share, start)?;
         if timed.is_empty() {
             return Err("cuDNN lists plans, but none of them runs".to_string().into());
@@ -359,6 +380,12 @@ impl Bench {
 /// The choice of nodes that have nothing to run.
 fn nothing(name: &str) -> Vec<Choice> {
     vec![Choice { algorithm: name.to_string(), workspace: 0, seconds: 0.0, deterministic: true }]
+}
+
+/// The choice of a plan that takes bias and ReLU in, with the launch that makes the bias narrow.
+fn with_bias(choice: Choice, bytes: u64) -> Choice {
+    let algorithm = format!("{TAKING_IN}{}", choice.algorithm);
+    Choice { algorithm, workspace: choice.workspace + bytes, seconds: choice.seconds + LAUNCH, ..choice }
 }
 
 fn choice_of(plan: &Plan, seconds: f64) -> Choice {

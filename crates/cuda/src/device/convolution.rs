@@ -11,6 +11,14 @@ use crate::kernels::Operand;
 /// Alignment in bytes beyond which cuDNN's kernels get no better.
 const BEST_ALIGNMENT: u64 = 16;
 
+/// Before the name of a plan that takes bias and ReLU in.
+pub(super) const TAKING_IN: &str = "bias_relu_";
+
+/// Bytes at the beginning of such a plan's workspace for the bias in half precision.
+pub(super) fn bias_bytes(problem: &ConvolutionProblem) -> u64 {
+    (problem.k * problem.dtype.size()).next_multiple_of(256)
+}
+
 /// A convolution with its operands X, W, Y (or their gradients).
 #[derive(Clone, Debug)]
 pub(super) struct Convolution<'a> {
@@ -45,6 +53,14 @@ impl Convolution<'_> {
         Some(Cut { problem, addresses })
     }
 
+    /// The same with a bias of its type and ReLU taken in; `None` where cuDNN has no kernels for that. Strict f32 has none, and
+    /// f32 adds its bias as it is.
+    pub fn taking_in(&self, site: &Site<'_>) -> Option<Self> {
+        let takes = matches!(site.op, Op::Conv2dRelu(_)) && site.inputs.len() > 2 && self.problem.dtype.is_half();
+        let problem = ConvolutionProblem { bias_relu: true, ..self.problem };
+        takes.then(|| Convolution { problem, ..self.clone() })
+    }
+
     /// False for weight gradients in half precision: their pieces' sums would be rounded one after the other.
     pub fn adds_pieces_exactly(&self) -> bool {
         self.problem.direction != Direction::WeightGradient || !self.problem.dtype.is_half()
@@ -61,7 +77,9 @@ impl Convolution<'_> {
 pub(super) fn of<'a>(site: &Site<'a>) -> Option<Result<Convolution<'a>, String>> {
     let (inputs, outputs) = (&site.inputs, &site.outputs);
     let (direction, conv, [x, w, y]) = match site.op {
-        Op::Conv2d(op) => (Direction::Forward, op, [inputs.first()?, inputs.get(1)?, outputs.first()?]),
+        Op::Conv2d(op) | Op::Conv2dRelu(op) => {
+            (Direction::Forward, op, [inputs.first()?, inputs.get(1)?, outputs.first()?])
+        }
         Op::Conv2dDataGrad(op) => {
             (Direction::DataGradient, &op.conv, [outputs.first()?, inputs.get(1)?, inputs.first()?])
         }

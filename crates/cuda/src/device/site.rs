@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vdnn_graph::Op;
+use vdnn_graph::op::Cast;
 use vdnn_schedule::{piece_sum_bytes, split_pieces};
 use vdnn_tensor::TensorType;
 
-use super::convolution::{self, Convolution, Cut};
+use super::convolution::{self, Convolution, Cut, TAKING_IN, bias_bytes};
 use super::gpu::{Bytes, Gpu, Work};
 use super::product;
 use crate::cudnn::{Addresses, ConvolutionProblem, Plan, PlanName, Precision, Target};
@@ -94,9 +95,17 @@ impl Site<'_> {
                     found.problem.dtype
                 ));
             }
+            let (name, taking_in) = name.strip_prefix(TAKING_IN).map_or((name, false), |name| (name, true));
+            let found = match taking_in {
+                true => &found.taking_in(self).ok_or("expected a convolution with bias and ReLU in half precision")?,
+                false => found,
+            };
             let cut = found.cut(pieces).ok_or_else(|| format!("expected samples that divide into {pieces} pieces"))?;
             let plan = plans.find(gpu, &cut.problem, name)?;
             works = self.pieces(&cut, &plan, gpu)?;
+            if taking_in {
+                return Ok(works);
+            }
         }
         self.add_bias(&mut works, gpu)?;
         Ok(works)
@@ -106,17 +115,18 @@ impl Site<'_> {
     fn pieces(&self, cut: &Cut, plan: &Arc<Plan>, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
         let outputs: Vec<TensorType> = self.outputs.iter().map(|operand| operand.ty.clone()).collect();
         let sum_bytes = if cut.addresses.len() > 1 { piece_sum_bytes(self.op, &outputs) } else { 0 };
-        self.check_workspace(plan.workspace_bytes + sum_bytes)?;
+        let before = if plan.problem.bias_relu { bias_bytes(&plan.problem) } else { sum_bytes };
+        self.check_workspace(plan.workspace_bytes + before)?;
         let Bytes { address, bytes } = self.workspace;
-        let (workspace, workspace_bytes) = (address + sum_bytes, bytes - sum_bytes);
-        let mut works = Vec::new();
+        let (workspace, workspace_bytes) = (address + before, bytes - before);
+        let mut works = if plan.problem.bias_relu { self.narrow_bias(address, gpu)? } else { Vec::new() };
         for (piece, &[x, w, y]) in cut.addresses.iter().enumerate() {
             let later = piece > 0 && sum_bytes > 0;
             let w = if later { address } else { w };
             // SAFETY: the operands' types and strides are those of the problem, piece after piece, and the addresses lie in
-            // the arena (or in scratch memory while measuring), which outlives the work; a later piece's dW lies at the
-            // workspace's beginning, which the plan is not given.
-            let site = unsafe { plan.bind(Addresses { x, w, y, bias: 0, workspace, workspace_bytes }) };
+            // the arena (or in scratch memory while measuring), which outlives the work; a later piece's dW, or the bias
+            // in half precision, lies at the workspace's beginning, which the plan is not given.
+            let site = unsafe { plan.bind(Addresses { x, w, y, bias: address, workspace, workspace_bytes }) };
             works.push(Work::Convolution { site: site.map_err(|e| e.to_string())?, plan: plan.clone() });
             if later {
                 works.extend(self.add_to_output(address, gpu)?);
@@ -149,11 +159,24 @@ impl Site<'_> {
         Ok(works)
     }
 
-    /// The bias of a forward convolution or linear layer, added to Y in place.
+    /// The bias in Y's type, at `address`: what a plan that takes it in reads.
+    fn narrow_bias(&self, address: u64, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
+        let (bias, dtype) = (self.inputs[2], self.outputs[0].ty.dtype);
+        let narrow = TensorType { dtype, ..bias.ty.clone() };
+        let cast = Op::Cast(Cast { dtype, layout: narrow.layout });
+        let plan = kernels::prepare(&cast, &[bias], &[Operand::contiguous(&narrow, address)], 0);
+        let launches = plan.map_err(|e| e.to_string())?.launches;
+        launches.iter().map(|launch| gpu.settle(launch).map(Work::Kernel).map_err(|e| e.to_string())).collect()
+    }
+
+    /// The bias of a forward convolution or linear layer, added to Y in place, and ReLU where the op has it.
     fn add_bias(&self, works: &mut Vec<Work>, gpu: &mut Gpu) -> Result<(), String> {
-        let (Op::Conv2d(_) | Op::Linear, Some(bias)) = (self.op, self.inputs.get(2)) else { return Ok(()) };
-        let plan = kernels::bias_add(self.outputs[0], *bias).map_err(|e| e.to_string())?;
-        for launch in &plan.launches {
+        let plan = match (self.op, self.inputs.get(2)) {
+            (Op::Conv2dRelu(_), bias) => kernels::bias_relu(self.outputs[0], bias.copied()),
+            (Op::Conv2d(_) | Op::Linear, Some(bias)) => kernels::bias_add(self.outputs[0], *bias),
+            _ => return Ok(()),
+        };
+        for launch in &plan.map_err(|e| e.to_string())?.launches {
             works.push(Work::Kernel(gpu.settle(launch).map_err(|e| e.to_string())?));
         }
         Ok(())

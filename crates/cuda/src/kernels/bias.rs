@@ -1,9 +1,9 @@
-//! The bias of convolutions and linear layers, added in place after them, and its gradient.
+//! The bias of convolutions and linear layers, added in place after them, and its gradient; both with ReLU too.
 
 use super::elementwise::address_and_stride;
 use super::nhwc::{self, Columns};
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, divisor, partial_bytes, sample_len};
-use super::{KernelError, LaunchPlan, Operand, Takes, check, file_of, files, operands};
+use super::{KernelError, LaunchPlan, Operand, Takes, check, file_of, files, operands, relu};
 use vdnn_tensor::{Bytes, TensorType};
 
 /// Half precision with channels innermost, or without pixels.
@@ -17,7 +17,7 @@ pub fn bias_add(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelE
     check("bias_add", Takes::Channels, &[y])?;
     check("bias_add", Takes::Plain, &[bias])?;
     if y.ty.dtype.is_half() {
-        return add_nhwc(y, bias);
+        return add_nhwc(["bias_add_packed", "bias_add_single"], y, bias);
     }
     let rows = Rows::by_sample(&[y]);
     if rows.is_empty() {
@@ -31,13 +31,55 @@ pub fn bias_add(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelE
     Ok(vec![KernelLaunch::new("bias_add", "bias.cu", function, rows.blocks(), args)?].into())
 }
 
-fn add_nhwc(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelError> {
+/// Y = max(Y + bias, 0): the second half of a convolution with ReLU.
+///
+/// # Errors
+/// As [`bias_add`].
+pub fn bias_relu(y: Operand<'_>, bias: Option<Operand<'_>>) -> Result<LaunchPlan, KernelError> {
+    match bias {
+        Some(bias) if y.ty.dtype.is_half() => {
+            check("bias_relu", Takes::Channels, &[y])?;
+            check("bias_relu", Takes::Plain, &[bias])?;
+            add_nhwc(["bias_relu_packed", "bias_relu_single"], y, bias)
+        }
+        _ => {
+            let sum = bias.map_or(Ok(LaunchPlan::default()), |bias| bias_add(y, bias))?;
+            Ok([sum.launches, relu::prepare(&[y], &[y])?.launches].concat().into())
+        }
+    }
+}
+
+/// (Y, dY) → dZ, dbias: in one pass in half precision, in f32 by the two kernels.
+pub(super) fn prepare_relu_grad(
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
+    let op = "relu_bias_grad";
+    let ([y, dy], [dz, db]) = (operands(op, inputs)?, operands(op, outputs)?);
+    if db.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    if !y.ty.dtype.is_half() {
+        let gate = relu::prepare_grad(&[y, dy], &[dz])?;
+        return Ok([gate.launches, prepare_grad(&[dz], &[db], workspace)?.launches].concat().into());
+    }
+    let (cut, file) = (Columns::reducing(&[y, dy, dz]), file_of(y.ty.dtype, NHWC));
+    let maps = [address_and_stride(&y), address_and_stride(&dy), address_and_stride(&dz)].concat();
+    let args = [&maps[..], &cut.args(op)?, &[KernelArg::U64(workspace)]].concat();
+    let function = cut.pick("relu_bias_grad_packed", "relu_bias_grad_single");
+    let sums = KernelLaunch::new(op, file, function, cut.blocks(), args)?;
+    let finish = cut.finish(op, file, "bias_grad_finish", workspace, &[KernelArg::U64(db.address)])?;
+    Ok(vec![sums, finish].into())
+}
+
+fn add_nhwc(functions: [&'static str; 2], y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelError> {
     let (op, cut) = ("bias_add", Columns::applying(&[y]));
     if y.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
     let args = [&address_and_stride(&y)[..], &[KernelArg::U64(bias.address)], &cut.args(op)?].concat();
-    let function = cut.pick("bias_add_packed", "bias_add_single");
+    let function = cut.pick(functions[0], functions[1]);
     Ok(vec![KernelLaunch::new(op, file_of(y.ty.dtype, NHWC), function, cut.blocks(), args)?].into())
 }
 

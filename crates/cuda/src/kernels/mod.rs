@@ -37,7 +37,7 @@ mod sgd;
 mod softmax_cross_entropy;
 mod window;
 
-pub use bias::bias_add;
+pub use bias::{bias_add, bias_relu};
 pub use error::KernelError;
 pub use plan::{KernelArg, KernelLaunch, LaunchPlan, Operand};
 
@@ -116,7 +116,7 @@ pub fn functions(text: &str) -> impl Iterator<Item = &str> {
 pub fn workspace(op: &Op, inputs: &[&TensorType]) -> Bytes {
     let Some(first) = inputs.first() else { return 0 };
     match op {
-        Op::BiasGrad => bias::workspace(first),
+        Op::BiasGrad | Op::ReluBiasGrad => bias::workspace(first),
         Op::BatchNormStats | Op::BatchNormGrad(_) => batch_norm::workspace(first),
         Op::BatchNormReluGrad(_) | Op::BatchNormAddReluGrad(_) => batch_norm::workspace(first),
         Op::SoftmaxCrossEntropy(_) => softmax_cross_entropy::workspace(first),
@@ -142,6 +142,7 @@ pub fn prepare(
     check_types(op, outputs)?;
     match op {
         Op::BiasGrad => bias::prepare_grad(inputs, outputs, workspace),
+        Op::ReluBiasGrad => bias::prepare_relu_grad(inputs, outputs, workspace),
         Op::BatchNormStats => batch_norm::prepare_stats(inputs, outputs, workspace),
         Op::BatchNorm(op) => batch_norm::prepare(op, inputs, outputs),
         Op::BatchNormUpdate(op) => batch_norm::prepare_update(op, inputs, outputs),
@@ -175,8 +176,9 @@ pub fn prepare(
         Op::Accuracy => accuracy::prepare(inputs, outputs, workspace),
         Op::Sgd(op) => sgd::prepare(op, inputs, outputs),
         Op::Adam(op) => adam::prepare(op, inputs, outputs),
-        Op::Conv2dRelu(_) | Op::ReluBiasGrad => Err(KernelError::NotHere { op: op.kind() }),
-        Op::Conv2d(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => Err(KernelError::NotHere { op: op.kind() }),
+        Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => {
+            Err(KernelError::NotHere { op: op.kind() })
+        }
         Op::Linear | Op::LinearDataGrad | Op::LinearWeightGrad => Err(KernelError::NotHere { op: op.kind() }),
     }
 }
@@ -210,7 +212,8 @@ enum Takes {
 impl Takes {
     fn of(op: &Op) -> Self {
         match op {
-            Op::BatchNormStats | Op::BatchNorm(_) | Op::BatchNormGrad(_) | Op::BiasGrad => Takes::Channels,
+            Op::BatchNormStats | Op::BatchNorm(_) | Op::BatchNormGrad(_) => Takes::Channels,
+            Op::BiasGrad | Op::ReluBiasGrad => Takes::Channels,
             Op::BatchNormRelu(_) | Op::BatchNormReluGrad(_) => Takes::Channels,
             Op::BatchNormAddRelu(_) | Op::BatchNormAddReluGrad(_) => Takes::Channels,
             Op::MaxPool2d(_) | Op::MaxPool2dGrad(_) => Takes::Channels,

@@ -10,6 +10,7 @@ mod conv;
 mod dynamic;
 mod hybrid;
 mod none;
+mod optimal;
 mod select;
 mod streaming;
 
@@ -20,6 +21,7 @@ pub use conv::Conv;
 pub use dynamic::Dynamic;
 pub use hybrid::Hybrid;
 pub use none::None;
+pub use optimal::Optimal;
 pub use select::{FeatureGap, feature_gaps};
 
 use crate::{Infeasible, MemoryPlan, Problem};
@@ -83,7 +85,7 @@ pub struct PolicyEntry {
 }
 
 /// All policies by name, for lists.
-pub const REGISTRY: [PolicyEntry; 11] = [
+pub const REGISTRY: [PolicyEntry; 12] = [
     entry("none", "keep everything, release after the last use; fastest algorithms (also none-p)"),
     entry("none-m", "keep everything; memory-optimal algorithms"),
     entry("baseline", "the paper's network-wide allocation; fastest algorithms (also baseline-p)"),
@@ -95,6 +97,7 @@ pub const REGISTRY: [PolicyEntry; 11] = [
     entry("dyn", "the paper's passes: the first of none, conv, all and their greedy forms that fits"),
     entry("checkpoint", "recompute by segments (about the square root of the depth), to a budget the cheapest of them"),
     entry("hybrid", "offload, recompute, algorithms and addresses chosen together, to any budget"),
+    entry("optimal", "the same, proved shortest (mixed-integer programs); small programs only, others are refused"),
 ];
 
 const fn entry(name: &'static str, description: &'static str) -> PolicyEntry {
@@ -116,6 +119,7 @@ pub fn find(name: &str) -> Option<Box<dyn MemoryPolicy>> {
         "dyn" if family == name => Some(Box::new(Dynamic)),
         "checkpoint" if family == name => Some(Box::new(Checkpoint)),
         "hybrid" if family == name => Some(Box::new(Hybrid)),
+        "optimal" if family == name => Some(Box::new(Optimal)),
         _ => Option::None,
     }
 }

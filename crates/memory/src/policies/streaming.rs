@@ -7,6 +7,7 @@
 //! States come first: momentum is used once an iteration and costs a copy up and one down, a parameter two up and one
 //! down. What stays has no copies at all, so nothing streams while everything fits.
 
+use super::optimal;
 use crate::{Infeasible, MemoryPlan, Options, Problem, State, compile, step_time_bound};
 use std::collections::BTreeSet;
 use vdnn_graph::{Role, ValueId};
@@ -32,7 +33,7 @@ pub(super) fn plan(
     searched: impl Fn(&Problem<'_>) -> Result<MemoryPlan, Infeasible>,
     promising: impl Fn(&Problem<'_>) -> Option<f64>,
 ) -> Result<MemoryPlan, Infeasible> {
-    let at_home = searched(problem);
+    let at_home = optimal::of_tiny(problem, "hybrid").unwrap_or_else(|| searched(problem));
     if problem.options.state != State::Auto || problem.budgets.device.is_none() {
         return at_home;
     }

@@ -86,7 +86,8 @@ fn figures_of_large_networks() {
     );
     for (model, batch) in [("vgg16", 256), ("resnet50", 256), ("googlenet", 512)] {
         let program = training(model, batch);
-        for entry in policies::REGISTRY {
+        // Without a budget `optimal` is `none`, and within one it refuses networks of this size.
+        for entry in policies::REGISTRY.into_iter().filter(|entry| entry.name != "optimal") {
             let budget = (entry.name == "dyn").then_some(card);
             let schedule = on_titan_x(&program, entry.name, budget);
             let stats = stats(&schedule);

@@ -10,6 +10,7 @@ mod floors;
 mod golden;
 mod iteration;
 mod mutants;
+mod named;
 mod network;
 mod plan;
 mod random;

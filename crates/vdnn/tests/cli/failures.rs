@@ -36,6 +36,14 @@ fn usage_is_status_two_and_also_a_document() {
     fails(2, "fly", &["fly"]);
 }
 
+/// Where everything fits any size is taken; within less, what cannot be proved is refused.
+#[test]
+fn what_optimal_cannot_prove_is_refused() {
+    let plan = "plan --model vgg-small --policy optimal";
+    fails(1, &format!("{plan} --budget 1MiB"), &["optimal", "expected at most 28 steps", "use `hybrid`"]);
+    assert_eq!(crate::succeeds(&format!("{plan} --budget 8GiB")).text("policy"), "optimal");
+}
+
 #[test]
 fn sizes_that_cannot_be() {
     fails(1, "plan -b 0", &["batch size", "at least 1", "found 0"]);

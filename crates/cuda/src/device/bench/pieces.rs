@@ -103,7 +103,9 @@ impl Bench {
     /// Seconds of adding the bias, once for the whole batch.
     pub(super) fn bias(&mut self, gpu: &Gpu, pattern: &Pattern<'_>) -> Result<f64, Failure> {
         match (&pattern.node.op, pattern.inputs.get(2)) {
-            (Op::Conv2d(_) | Op::Linear, Some(_)) => self.estimate(gpu, 2.0 * pattern.outputs[0].ty.bytes() as f64, 1),
+            (Op::Conv2d(_) | Op::Linear, Some(_)) | (Op::Conv2dRelu(_), _) => {
+                self.estimate(gpu, 2.0 * pattern.outputs[0].ty.bytes() as f64, 1)
+            }
             _ => Ok(0.0),
         }
     }

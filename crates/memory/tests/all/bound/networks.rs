@@ -70,7 +70,9 @@ fn no_policy_is_quicker_on_small_networks() {
         let kernels = crate::iteration::kernels_in_pieces(&program);
         assert!(kernels.pieces.iter().any(|pieces| !pieces.is_empty()), "{model} has no kernel in pieces");
         for rate in [1e8, 1e9, 1e10] {
-            let names = policies::REGISTRY.map(|entry| entry.name);
+            // `optimal` refuses them; it is held against the bound in `named`.
+            let names = policies::REGISTRY.map(|entry| entry.name).into_iter().filter(|name| *name != "optimal");
+            let names: Vec<&str> = names.collect();
             policies_hold(
                 &names,
                 &program,

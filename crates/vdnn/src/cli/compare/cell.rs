@@ -104,7 +104,7 @@ fn blank(case: &Case, place: &Place<'_>) -> Cell {
     }
 }
 
-/// Plans a cell. Only budgets that cannot be kept are findings; an illegal plan or a schedule that fails its check is the
+/// Plans a cell. Only budgets that cannot be kept and programs too large for a policy are findings; an illegal plan or a schedule that fails its check is the
 /// policy's defect and fails the command.
 pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     let mut cell = blank(case, &place);
@@ -114,7 +114,9 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     cell.planning_seconds = started.elapsed().as_secs_f64();
     let planned = match outcome {
         Ok(planned) => planned,
-        Err(TrainError::Plan(refusal @ (PlanError::Infeasible(_) | PlanError::HostBudget { .. }))) => {
+        Err(TrainError::Plan(
+            refusal @ (PlanError::Infeasible(_) | PlanError::TooLarge { .. } | PlanError::HostBudget { .. }),
+        )) => {
             cell.refusal = Some(refusal.to_string());
             return Ok(cell);
         }
