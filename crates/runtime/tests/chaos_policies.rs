@@ -90,9 +90,9 @@ impl Training {
         Problem {
             program: &self.program,
             kernels: &self.kernels,
-            links: Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0 },
+            links: Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0, disk: None },
             homes: &self.homes,
-            budgets: Budgets { device: budget, host: None },
+            budgets: Budgets { device: budget, host: None, disk: None },
             options,
             encoded: self.encoded.as_ref().map(|(program, kernels)| Encoded { program, kernels }),
         }

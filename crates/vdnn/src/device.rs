@@ -50,8 +50,8 @@ impl DeviceName {
     /// a processor's copy rate for the CPU.
     pub fn links(self) -> Links {
         match self {
-            DeviceName::Cpu => Links { d2h: 6e9, h2d: 6e9, duplex_each: 4e9, latency: 5e-6 },
-            DeviceName::Cuda(_) => Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6 },
+            DeviceName::Cpu => Links { d2h: 6e9, h2d: 6e9, duplex_each: 4e9, latency: 5e-6, disk: None },
+            DeviceName::Cuda(_) => Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6, disk: None },
         }
     }
 }

@@ -11,7 +11,7 @@ use vdnn_tensor::{HostTensor, Philox};
 use vdnn_train::{Encodings, Feed, Network, Optimization, Recipe, Settings, Trainer};
 
 /// What planning assumes of the link.
-pub const LINKS: Links = Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6 };
+pub const LINKS: Links = Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6, disk: None };
 
 /// How a network is trained here.
 pub struct Run<'a> {
@@ -48,7 +48,7 @@ impl Run<'_> {
         let policy = policies::find(self.policy).ok_or_else(|| format!("no policy {}", self.policy))?;
         let settings = Settings {
             options: self.options,
-            budgets: Budgets { device: self.budget, host: None },
+            budgets: Budgets { device: self.budget, host: None, disk: None },
             algos_from: self.algos_from.clone(),
             encodings: self.encodings,
             ..Settings::new(policy, LINKS)

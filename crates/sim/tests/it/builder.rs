@@ -12,7 +12,7 @@ pub const OFFLOAD: u32 = 1;
 pub const PREFETCH: u32 = 2;
 
 /// 100 bytes a second alone, 50 each way at once, no latency.
-pub const LINKS: Links = Links { d2h: 100.0, h2d: 100.0, duplex_each: 50.0, latency: 0.0 };
+pub const LINKS: Links = Links { d2h: 100.0, h2d: 100.0, duplex_each: 50.0, latency: 0.0, disk: None };
 
 /// A schedule over three streams, nodes `n0`, `n1`, … and events `e0`, `e1`, ….
 pub struct Builder {

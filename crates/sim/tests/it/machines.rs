@@ -24,7 +24,7 @@ fn built_in_machines_parse_and_survive_their_own_json() {
 fn the_papers_card_has_the_papers_numbers() {
     let machine = Machine::named("titan-x").unwrap();
     assert_eq!((machine.device_bytes, machine.peak_flops.f32, machine.dram), (12 << 30, Some(7e12), 336e9));
-    assert_eq!(machine.links(), Links { d2h: 12.8e9, h2d: 12.8e9, duplex_each: 12.0e9, latency: 10.0 * 1e-6 });
+    assert_eq!(machine.links(), Links { d2h: 12.8e9, h2d: 12.8e9, duplex_each: 12.0e9, latency: 10.0 * 1e-6, disk: None });
 }
 
 /// What a modelled card achieves rises with its generation, in every type both have a rate for.

@@ -103,8 +103,8 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
     let settings = Settings {
         policy: policies::find(setup.policy).unwrap(),
         options: setup.options,
-        budgets: Budgets { device: setup.budget, host: None },
-        links: Links { d2h: 2e8, h2d: 2e8, duplex_each: 2e8, latency: 0.0 },
+        budgets: Budgets { device: setup.budget, host: None, disk: None },
+        links: Links { d2h: 2e8, h2d: 2e8, duplex_each: 2e8, latency: 0.0, disk: None },
         algos_from: setup.algos_from.clone(),
         encodings: setup.encodings,
     };

@@ -304,7 +304,7 @@ fn cells(args: &CompareCommand, names: &[String], cases: &[Case]) -> Result<Vec<
     }
     let cell = |(case, policy, budget): (usize, usize, Asked)| {
         let host = args.method.host_budget.0;
-        let budgets = Budgets { device: cases[case].bytes(budget), host };
+        let budgets = Budgets { device: cases[case].bytes(budget), host, disk: None };
         let percent = if let Asked::Share(share) = budget { Some(share) } else { None };
         let place = Place { case, policy: &names[policy], floor: cases[case].floors[policy], percent, budgets };
         cell::planned(&cases[case], place).with_context(|| {

@@ -103,7 +103,7 @@ pub fn policy_named(name: &str) -> Result<Box<dyn MemoryPolicy>> {
 /// How to plan.
 pub fn settings(args: &PlanArgs, links: Links, modelled: bool) -> Result<Settings> {
     let algos_from = args.algos_from.as_deref().map(read_schedule).transpose()?;
-    let budgets = Budgets { device: args.budget.0, host: args.method.host_budget.0 };
+    let budgets = Budgets { device: args.budget.0, host: args.method.host_budget.0, disk: None };
     let (policy, options, encodings) = (policy(args)?, options(&args.method, modelled), args.method.encodings);
     Ok(Settings { policy, options, budgets, links, algos_from, encodings })
 }
