@@ -70,12 +70,7 @@ pub(crate) fn compile_unplaced(problem: &Problem<'_>, plan: &MemoryPlan, policy:
 }
 
 /// The commands of intervals that have no addresses.
-pub(crate) fn emit_unplaced(
-    problem: &Problem<'_>,
-    plan: &MemoryPlan,
-    policy: &str,
-    intervals: &Intervals,
-) -> Schedule {
+pub(crate) fn emit_unplaced(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str, intervals: &Intervals) -> Schedule {
     let addresses = Addresses {
         stretches: vec![0; intervals.stretches.len()],
         workspaces: vec![0; intervals.workspaces.len()],

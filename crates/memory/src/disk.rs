@@ -5,8 +5,8 @@
 //!  slots (host)         ▓▓▓▓▓▓▓ written            read ▓▓▓▓▓▓▓▓▓▓▓▓       chosen here
 //!  file                       ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓
 //! ```
-//! Copies go to disk longest idle first, the fewest that make the host arena fit with the shortest slots, and some more, which
-//! leaves room for longer ones. Slots are held until the disk is estimated to be done and taken early enough for it, as far
+//! Copies go to disk longest idle first, or longest idle for its bytes: the fewest that make the host arena fit with the
+//! shortest slots, and some more, which leaves room for longer ones. Slots are held until the disk is estimated to be done and taken early enough for it, as far
 //! as the host budget has room; start times come from a simulation of the candidate before. The candidate with the shortest
 //! simulated iteration counts. What the device holds, and when, stays as it was. Homes stay in host memory.
 
@@ -51,18 +51,42 @@ pub(crate) fn rest_on_disk(
     if place_host(problem, intervals).extent <= host_budget {
         return Ok(None);
     }
-    let choice = Choice { problem, plan, liveness, rates, host_budget, disk_budget, groups: groups(problem, plan, intervals) };
-    let (least, late) = choice.least()?;
+    let mut choice =
+        Choice { problem, plan, liveness, rates, host_budget, disk_budget, groups: groups(problem, plan, intervals) };
     let mut best: Option<(f64, Candidate)> = None;
-    for count in choice.counts(least, care) {
-        for candidate in choice.candidates(count, late, care)? {
-            let Some((seconds, candidate)) = candidate else { continue };
-            if best.as_ref().is_none_or(|(fewest, _)| seconds < *fewest) {
-                best = Some((seconds, candidate));
+    let mut lacking = Vec::new();
+    for order in [Group::by_idle, Group::by_idle_and_bytes] {
+        choice.groups.sort_by(|a, b| order(b).total_cmp(&order(a)));
+        let (least, late) = match choice.least()? {
+            Ok(found) => found,
+            Err(needs) => {
+                lacking.push(needs);
+                continue;
             }
+        };
+        for count in choice.counts(least, care) {
+            let better = choice.best(count, late, care)?;
+            best = [best, better].into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        if care == Care::Quick {
+            break;
         }
     }
-    Ok(best.map(|(_, candidate)| candidate))
+    match (best, lacking.into_iter().min()) {
+        (Some((_, candidate)), _) => Ok(Some(candidate)),
+        (None, Some(Needs { host, disk, .. })) => {
+            Err(PlanError::LowerBudgets { host_needed: host, host_budget, disk_needed: disk, disk_budget })
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// What is lacking at best: first that host memory is over its budget by little, then that the file is small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Needs {
+    over: Bytes,
+    disk: Bytes,
+    host: Bytes,
 }
 
 /// A plan and its intervals.
@@ -73,6 +97,19 @@ struct Group {
     gaps: Vec<Served>,
     /// Seconds for which it is idle in host memory, for each copy up.
     idle: f64,
+    bytes: Bytes,
+}
+
+impl Group {
+    /// The longest first: the disk has most time for it.
+    fn by_idle(&self) -> f64 {
+        self.idle
+    }
+
+    /// What the disk would have done most often in the time: small ones, whose slots are small and soon free, come sooner.
+    fn by_idle_and_bytes(&self) -> f64 {
+        self.idle / self.bytes.max(1) as f64
+    }
 }
 
 /// A gap that a copy serves.
@@ -106,11 +143,11 @@ struct Choice<'a> {
     rates: DiskRates,
     host_budget: Bytes,
     disk_budget: Bytes,
-    /// Longest idle first.
+    /// The first to go first.
     groups: Vec<Group>,
 }
 
-/// The copies that may go to disk, longest idle first.
+/// The copies that may go to disk.
 fn groups(problem: &Problem<'_>, plan: &MemoryPlan, intervals: &Intervals) -> Vec<Group> {
     let starts = problem.step_starts(plan);
     let mut groups = Vec::new();
@@ -130,17 +167,16 @@ fn groups(problem: &Problem<'_>, plan: &MemoryPlan, intervals: &Intervals) -> Ve
             })
             .collect();
         let idle = (starts[copy.end.index()] - starts[copy.start.index() + 1]) / gaps.len().max(1) as f64;
-        groups.push(Group { gaps, idle });
+        groups.push(Group { gaps, idle, bytes: copy.bytes });
     }
-    groups.sort_by(|a, b| b.idle.total_cmp(&a.idle));
     groups
 }
 
 impl Choice<'_> {
     /// The fewest copies on disk with which the host budget is kept, and whether copies up to the device must then begin as
-    /// late as can be.
-    fn least(&self) -> Result<(usize, bool), PlanError> {
-        let mut lacking = Vec::new();
+    /// late as can be; or what is lacking.
+    fn least(&self) -> Result<Result<(usize, bool), Needs>, PlanError> {
+        let mut lacking: Option<Needs> = None;
         for late in [false, true] {
             // The more rest on disk the less the host holds, but for what addresses make of it.
             let (mut low, mut high) = (0, self.groups.len());
@@ -150,13 +186,12 @@ impl Choice<'_> {
             }
             let (host, disk) = self.extents(low, late)?;
             if host <= self.host_budget && disk <= self.disk_budget {
-                return Ok((low, late));
+                return Ok(Ok((low, late)));
             }
-            lacking.push((host.max(self.host_budget), disk, host));
+            let needs = Needs { over: host.saturating_sub(self.host_budget), disk, host };
+            lacking = Some(lacking.map_or(needs, |other| other.min(needs)));
         }
-        let &(_, disk_needed, host_needed) = lacking.iter().min().expect("both ways were tried");
-        let (host_budget, disk_budget) = (self.host_budget, self.disk_budget);
-        Err(PlanError::LowerBudgets { host_needed, host_budget, disk_needed, disk_budget })
+        Ok(Err(lacking.expect("both ways were tried")))
     }
 
     /// Extents of host arena and file with the first `count` copies on disk and the shortest slots.
@@ -192,19 +227,20 @@ impl Choice<'_> {
         Ok((plan, intervals))
     }
 
-    /// Plans with the first `count` copies on disk that keep both budgets, with their seconds.
-    fn candidates(&self, count: usize, late: bool, care: Care) -> Result<Vec<Option<(f64, Candidate)>>, PlanError> {
+    /// The shortest iteration with the first `count` copies on disk, of those that keep both budgets.
+    fn best(&self, count: usize, late: bool, care: Care) -> Result<Option<(f64, Candidate)>, PlanError> {
         let gaps = self.gaps(count, late);
         let mut starts = self.problem.step_starts(self.plan);
-        let mut found = Vec::new();
+        let mut best: Option<(f64, Candidate)> = None;
         for _ in 0..if care == Care::Full { ROUNDS } else { 1 } {
             let Some(candidate) = self.fitted(&gaps, &starts)? else { break };
-            let timed = self.timed(&candidate);
-            let Some((seconds, next)) = timed else { break };
+            let Some((seconds, next)) = self.timed(&candidate) else { break };
             starts = next;
-            found.push(Some((seconds, candidate)));
+            if best.as_ref().is_none_or(|(fewest, _)| seconds < *fewest) {
+                best = Some((seconds, candidate));
+            }
         }
-        Ok(found)
+        Ok(best)
     }
 
     /// The longest slots that fit if steps begin at `starts`, or the shortest.

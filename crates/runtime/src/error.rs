@@ -40,7 +40,9 @@ pub enum DeviceError {
         reason: String,
     },
     /// A file could not be written or read in the middle of an iteration.
-    #[error("cannot {way} {bytes} bytes at {offset} of {file}: {reason}; what rests there is lost, start the run again")]
+    #[error(
+        "cannot {way} {bytes} bytes at {offset} of {file}: {reason}; what rests there is lost, start the run again"
+    )]
     Disk {
         /// `write` or `read`.
         way: &'static str,

@@ -54,7 +54,13 @@ impl DiskCopy {
     /// # Safety
     /// `slot` points at `bytes` bytes that stay mapped until the disk stream has run every queued copy, and that nothing else
     /// touches while the copy runs.
-    pub unsafe fn new(tier: Arc<DiskTier>, direction: Direction, slot: *mut u8, bytes: usize, offset: u64) -> Arc<Self> {
+    pub unsafe fn new(
+        tier: Arc<DiskTier>,
+        direction: Direction,
+        slot: *mut u8,
+        bytes: usize,
+        offset: u64,
+    ) -> Arc<Self> {
         Arc::new(DiskCopy { tier, direction, slot: slot as usize, bytes, offset })
     }
 

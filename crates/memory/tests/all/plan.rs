@@ -28,7 +28,8 @@ pub fn random_plan(problem: &Problem<'_>, random: &mut Random) -> MemoryPlan {
                 let window = random_window(&gap, plan.order.len(), random);
                 // What streams has its copy at home.
                 let may_rest = liveness.wrap(root).is_none();
-                plan.gaps.insert(key, if may_rest && random.chance(40) { on_disk(&gap, window, random) } else { window });
+                plan.gaps
+                    .insert(key, if may_rest && random.chance(40) { on_disk(&gap, window, random) } else { window });
             }
         }
     }

@@ -11,8 +11,8 @@ use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::op::Adam;
 use vdnn_graph::{Node, Op, Phase, Program, Role};
 use vdnn_memory::{
-    Allocation, Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, Placement, PlanError, Prefetch, Problem, Residency,
-    Sync, compile_with_policy, policies,
+    Allocation, Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, Placement, PlanError, Prefetch, Problem,
+    Residency, Sync, compile_with_policy, policies,
 };
 use vdnn_runtime::{ChaosDevice, Device};
 use vdnn_schedule::{Action, Direction, Schedule, Space};
@@ -100,7 +100,8 @@ fn one_graph(seed: u64, seen: &mut Seen) {
     let by_policy = encoded.as_ref().filter(|_| plan.is_encoded());
     let planned = by_hand.or(by_policy).unwrap_or(&iteration);
     let to_disk = schedule.disk_bytes(Direction::Offload) > 0;
-    seen.on_disk_by_policy += u64::from(to_disk && schedule.arena(Space::Disk).is_some_and(|arena| arena.budget.is_some()));
+    seen.on_disk_by_policy +=
+        u64::from(to_disk && schedule.arena(Space::Disk).is_some_and(|arena| arena.budget.is_some()));
     seen.encoded += u64::from(by_hand.is_some());
     seen.encoded_by_hybrid += u64::from(by_policy.is_some());
     seen.encoded_again += u64::from(plan.order.iter().any(|u| u.run > 0 && planned.is_encoded(u.node)));
