@@ -71,6 +71,12 @@ impl DiskFile {
             .map_err(|error| self.failed("read", offset, to.len(), &error))
     }
 
+    /// A file that is there and can be read only: every write fails.
+    #[cfg(test)]
+    pub(crate) fn read_only(path: &Path, bytes: Bytes) -> Self {
+        DiskFile { file: File::open(path).unwrap(), path: path.to_path_buf(), bytes }
+    }
+
     fn inside(&self, offset: Bytes, len: usize) -> io::Result<()> {
         match offset.checked_add(len as Bytes) {
             Some(end) if end <= self.bytes => Ok(()),
@@ -82,6 +88,15 @@ impl DiskFile {
         let file = self.path.display().to_string();
         DeviceError::Disk { way, file, offset, bytes: len as Bytes, reason: error.to_string() }
     }
+}
+
+/// Bytes that a folder's file system has free for this user.
+///
+/// # Errors
+/// When there is no such folder, or the system does not say.
+pub fn free_bytes(folder: &Path) -> io::Result<Bytes> {
+    let room = rustix::fs::statvfs(folder)?;
+    Ok(room.f_bavail.saturating_mul(room.f_frsize))
 }
 
 /// A file that was not there before, which only this user may open.
@@ -177,12 +192,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_takes_what_its_folder_had() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(free_bytes(folder.path()).unwrap() > 0);
+        assert!(free_bytes(&folder.path().join("missing")).is_err());
+    }
+
+    #[test]
     fn a_failed_write_or_read_says_where() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("spilled");
         std::fs::write(&path, vec![1; 100]).unwrap();
         // Open for reading, and shorter than it should be.
-        let file = DiskFile { file: File::open(&path).unwrap(), path, bytes: 200 };
+        let file = DiskFile::read_only(&path, 200);
         let error = file.write(64, &[0; 32]).unwrap_err().to_string();
         assert!(error.contains("cannot write 32 bytes at 64 of") && error.contains("spilled"), "{error}");
         assert!(error.contains("os error 9"), "{error}");
