@@ -277,8 +277,8 @@ fn copied_before(planned: &Planned, root: ValueId, uses: &[Used], (from, to): (&
         Some(Residency::Offload { tier, .. }) => Some(tier.is_disk()),
         _ => None,
     };
-    let earlier = uses.windows(2).filter(|pair| pair[1].step <= from.step && on_disk(&pair[1]).is_some());
-    let last = earlier.last().filter(|pair| on_disk(&pair[1]) == on_disk(to));
+    let mut earlier = uses.windows(2).filter(|pair| pair[1].step <= from.step && on_disk(&pair[1]).is_some());
+    let last = earlier.next_back().filter(|pair| on_disk(&pair[1]) == on_disk(to));
     let copied = last.map(|pair| pair[0].step);
     let since = |used: &&Used| used.step <= from.step && copied.is_none_or(|copied| copied < used.step);
     (copied.is_some() || streams(planned, root)) && uses.iter().filter(since).all(|used| used.writes.is_empty())
