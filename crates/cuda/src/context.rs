@@ -4,12 +4,13 @@
 //!  compute   ── kernels ───────────●──────────▶   high priority
 //!  offload   ── device to host ────┘  event       normal
 //!  prefetch  ── host to device ───────────────▶   normal
+//!  disk      ── host functions ───────────────▶   normal
 //! ```
 //!
 //! Streams do not synchronise with the default stream, and events carry no time unless asked: nothing waits for
 //! anything unless the schedule says so. Every object keeps its context alive.
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
@@ -18,7 +19,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::CudaError;
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, HostFunction, driver};
 
 /// The primary context of one device, current in the thread that opened it (see [`Context::bind`]).
 #[derive(Debug)]
@@ -208,6 +209,17 @@ impl Stream {
         driver.check("cuStreamWaitEvent", unsafe { (driver.functions.stream_wait)(self.queue.raw, event.raw, 0) })
     }
 
+    /// Queues a call of a function of the host, which the driver makes on a thread of its own.
+    ///
+    /// # Safety
+    /// The function may be called with the argument once, at any time from now on, on any thread, and calls no driver.
+    pub(crate) unsafe fn call(&self, function: HostFunction, argument: *mut c_void) -> Result<(), CudaError> {
+        let driver = self.context.driver;
+        // SAFETY: the handle lives; the caller answers for the rest.
+        let status = unsafe { (driver.functions.host_function)(self.queue.raw, function, argument) };
+        driver.check("cuLaunchHostFunc", status)
+    }
+
     /// Blocks the caller until the stream has run dry; reports errors of its kernels.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         let driver = self.context.driver;
@@ -250,7 +262,7 @@ impl Stream {
     }
 }
 
-/// The three streams of a schedule.
+/// The streams of a schedule.
 #[derive(Debug)]
 pub struct Streams {
     /// Kernels.
@@ -259,23 +271,27 @@ pub struct Streams {
     pub offload: Stream,
     /// Host to device.
     pub prefetch: Stream,
+    /// Host memory to and from a file, by functions of the host.
+    pub disk: Stream,
 }
 
 impl Streams {
-    /// Makes all three; compute goes first where the device has a choice.
+    /// Makes all four; compute goes first where the device has a choice.
     pub fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
         Ok(Self {
             compute: Stream::new(context, Priority::High)?,
             offload: Stream::new(context, Priority::Normal)?,
             prefetch: Stream::new(context, Priority::Normal)?,
+            disk: Stream::new(context, Priority::Normal)?,
         })
     }
 
-    /// Waits for all three.
+    /// Waits for all four.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         self.compute.synchronize()?;
         self.offload.synchronize()?;
-        self.prefetch.synchronize()
+        self.prefetch.synchronize()?;
+        self.disk.synchronize()
     }
 }
 

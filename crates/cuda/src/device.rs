@@ -1,4 +1,4 @@
-//! The CUDA device: one arena, three streams, everything made before the first iteration.
+//! The CUDA device: one arena, four streams, everything made before the first iteration.
 //!
 //! ```text
 //!  open ─► kernel_table ─► reserve ─► prepare ─► begin ─ issue … issue ─ finish
@@ -16,6 +16,7 @@ mod arenas;
 mod bench;
 mod cache;
 mod convolution;
+mod disk;
 mod gpu;
 mod iteration;
 mod measure;
@@ -26,12 +27,12 @@ mod site;
 mod words;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use vdnn_graph::{Graph, Op, Program, Role};
-use vdnn_runtime::{Description, Device, DeviceError, KernelRequest, PreparedId};
+use vdnn_runtime::{Description, Device, DeviceError, DiskFile, KernelRequest, PreparedId};
 use vdnn_schedule::{Choice, KernelTable, Profile, Schedule, Space, Timeline};
 use vdnn_tensor::Bytes;
 
@@ -43,6 +44,7 @@ use crate::library::LibraryOptions;
 use crate::nvrtc::{CubinCache, cache_folder};
 use arenas::Arenas;
 use bench::Bench;
+use disk::DiskTier;
 use gpu::Gpu;
 use prepared::Prepared;
 use replay::Replay;
@@ -86,6 +88,17 @@ pub struct CudaDevice {
     broken: Option<String>,
     synchronous: bool,
     replay: Replay,
+    disk_folder: Option<PathBuf>,
+}
+
+impl Drop for CudaDevice {
+    /// Functions of the host that are still queued use the pinned arena.
+    fn drop(&mut self) {
+        if self.running.is_some() && self.gpu.context.bind().is_ok() {
+            // The iteration is given up: nobody is left to hear of its failures.
+            let _ = self.gpu.streams.synchronize();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -131,6 +144,7 @@ impl CudaDevice {
             broken: None,
             synchronous: options.synchronous,
             replay: Replay::new(!options.synchronous),
+            disk_folder: None,
         })
     }
 
@@ -283,6 +297,25 @@ impl Device for CudaDevice {
         Ok(())
     }
 
+    fn set_disk_folder(&mut self, folder: &Path) {
+        self.disk_folder = Some(folder.to_path_buf());
+    }
+
+    fn reserve_disk(&mut self, bytes: Bytes) -> Result<(), DeviceError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let no_folder = || misuse("reserve_disk", "expected a folder for what rests on disk, found none");
+        let folder = self.disk_folder.as_deref().ok_or_else(no_folder)?;
+        match &mut self.memory {
+            Some(memory) if memory.arenas.disk.is_none() && self.prepared.is_empty() => {
+                memory.arenas.disk = Some(DiskTier::new(DiskFile::create(folder, bytes)?));
+                Ok(())
+            }
+            _ => Err(misuse("reserve_disk", "expected it once, after the arenas and before anything is prepared")),
+        }
+    }
+
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
         self.usable()?;
         self.check_types(&program.graph)?;
@@ -345,6 +378,9 @@ impl Device for CudaDevice {
         }
         if let Some(memory) = &mut self.memory {
             memory.arenas.settled();
+            if let Some(failure) = memory.arenas.disk.as_ref().and_then(|disk| disk.take_failure()) {
+                return Err(failure);
+            }
         }
         if self.timing {
             self.timeline = Some(self.prepared[id.0].timeline().map_err(backend)?);
@@ -358,7 +394,8 @@ impl Device for CudaDevice {
         // Between iterations no stream uses the host arena.
         let written = match space {
             Space::Device => arenas.write(gpu, offset, bytes),
-            _ => arenas.write_host(offset, bytes),
+            Space::Disk => return Err(misuse("write", "expected a home on the device or in host memory")),
+            Space::Host => arenas.write_host(offset, bytes),
         };
         written.map_err(|error| self.failed("a write between iterations", error))
     }
@@ -368,7 +405,8 @@ impl Device for CudaDevice {
         check_range(offset, bytes.len(), arenas.bytes_of(space))?;
         let read = match space {
             Space::Device => arenas.read(gpu, offset, bytes),
-            _ => arenas.read_host(offset, bytes),
+            Space::Disk => return Err(misuse("read", "expected a home on the device or in host memory")),
+            Space::Host => arenas.read_host(offset, bytes),
         };
         read.map_err(|error| self.failed("a read between iterations", error))
     }

@@ -18,6 +18,9 @@ use crate::CudaError;
 /// A driver status as returned; 0 is success.
 pub(crate) type Status = u32;
 
+/// A function that the driver calls on a thread of its own, in the order of a stream. It may not call the driver.
+pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
+
 const NO_DEVICE: Status = 100;
 
 function_table! {
@@ -83,6 +86,8 @@ function_table! {
         event_synchronize = "cuEventSynchronize": fn(CUevent) -> Status;
         /// `cuEventElapsedTime(*ms, start, end)`.
         event_elapsed = "cuEventElapsedTime": fn(*mut f32, CUevent, CUevent) -> Status;
+        /// `cuLaunchHostFunc(stream, function, argument)`.
+        host_function = "cuLaunchHostFunc": fn(CUstream, HostFunction, *mut c_void) -> Status;
         /// `cuMemGetInfo(*free, *total)`.
         memory_info = "cuMemGetInfo_v2": fn(*mut usize, *mut usize) -> Status;
         /// `cuMemAlloc(*address, bytes)`.

@@ -117,7 +117,7 @@ struct Clock<'a> {
 impl Clock<'_> {
     /// Bytes a second of copies down and up, started together; 0 for a direction that is not tried.
     fn run(&self, down: Option<Copy<'_>>, up: Option<Copy<'_>>) -> Result<[f64; 2], CudaError> {
-        let Streams { compute, offload, prefetch } = self.streams;
+        let Streams { compute, offload, prefetch, .. } = self.streams;
         let sides = [(offload, down), (prefetch, up)];
         let start = Event::new(self.context, Timing::On)?;
         let ends = [Event::new(self.context, Timing::On)?, Event::new(self.context, Timing::On)?];

@@ -4,11 +4,17 @@
 
 use crate::homes::home_values;
 use crate::placement::{Item, Placed, place as place_items, place_within};
-use crate::stretch::{Intervals, Stretch};
+use crate::stretch::{Intervals, LowerCopy, Stretch};
 use crate::{Allocation, MemoryPlan, Problem};
 use vdnn_graph::Role;
 use vdnn_schedule::Space;
 use vdnn_tensor::Bytes;
+
+/// Where copies lie below the device.
+pub(crate) struct Below {
+    pub host: Placed,
+    pub disk: Placed,
+}
 
 /// Addresses of a plan's intervals.
 pub(crate) struct Addresses {
@@ -54,8 +60,7 @@ fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses 
 
 /// Host addresses of the copies, above the homes there.
 pub(crate) fn place_host(problem: &Problem<'_>, intervals: &Intervals) -> Placed {
-    let item = |copy: &crate::stretch::HostCopy| Item { start: copy.start.0, end: copy.end.0, bytes: copy.bytes };
-    let items: Vec<Item> = intervals.copies.iter().map(item).collect();
+    let items: Vec<Item> = intervals.copies.iter().map(lower_item).collect();
     let mut placed =
         place_items(problem.options.placement, &items, problem.homes.host_extent(), problem.options.alignment);
     // The arena ends with what this program has there, not with homes that only others know.
@@ -65,6 +70,16 @@ pub(crate) fn place_host(problem: &Problem<'_>, intervals: &Intervals) -> Placed
     let copies = placed.offsets.iter().zip(&items).map(|(offset, item)| offset + item.bytes);
     placed.extent = homes.chain(copies).max().unwrap_or(0);
     placed
+}
+
+/// Addresses in the file of the copies that rest there.
+pub(crate) fn place_disk(problem: &Problem<'_>, intervals: &Intervals) -> Placed {
+    let items: Vec<Item> = intervals.files.iter().map(lower_item).collect();
+    place_items(problem.options.placement, &items, 0, problem.options.alignment)
+}
+
+fn lower_item(copy: &LowerCopy) -> Item {
+    Item { start: copy.start.0, end: copy.end.0, bytes: copy.bytes }
 }
 
 /// The paper's baseline: everything but gradients in a row, then as many gradient slots of the largest size as gradients

@@ -1,15 +1,18 @@
 //! From a plan to a schedule: place the intervals, then emit the commands.
 
-use crate::address::{Addresses, place, place_host};
+use crate::address::{Addresses, Below, place, place_disk, place_host};
+use crate::disk::{Care, rest_on_disk};
 use crate::emit::emit;
 use crate::peak::largest_at_peak;
 use crate::placement::Placed;
 use crate::stretch::Intervals;
 use crate::{Allocation, Liveness, MemoryPlan, MemoryPolicy, PlanError, Problem, Residency, VariantId};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use vdnn_schedule::Schedule;
+use vdnn_tensor::Bytes;
 
-/// Plans with `policy` and compiles the result.
+/// Plans with `policy` and compiles the result. The plan returned is the one compiled, with what rests on disk.
 ///
 /// # Errors
 /// [`PlanError`] when a budget cannot be kept, or the policy's plan is not legal.
@@ -18,51 +21,64 @@ pub fn compile_with_policy(
     policy: &dyn MemoryPolicy,
 ) -> Result<(Schedule, MemoryPlan), PlanError> {
     let plan = policy.plan(problem)?;
-    let schedule = compile(problem, &plan, policy.name())?;
-    Ok((schedule, plan))
+    let (schedule, plan) = compiled(problem, &plan, policy.name(), Care::Full)?;
+    Ok((schedule, plan.into_owned()))
 }
 
 /// Compiles a plan: every address, wait and copy becomes explicit. The schedule is one of the program of
-/// [`Problem::of`] the plan.
+/// [`Problem::of`] the plan. Where the host budget does not hold the plan's copies and there is a disk budget, some rest on
+/// disk.
 ///
 /// # Errors
-/// [`PlanError::IllegalPlan`] for a plan that breaks a rule, [`PlanError::HostBudget`] and [`PlanError::Infeasible`] for one
-/// that breaks a budget.
+/// [`PlanError::IllegalPlan`] for a plan that breaks a rule, [`PlanError::HostBudget`], [`PlanError::LowerBudgets`] and
+/// [`PlanError::Infeasible`] for one that breaks a budget, [`PlanError::NoDiskRate`] for a disk budget without a disk.
 pub fn compile(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
+    compiled(problem, plan, policy, Care::Full).map(|(schedule, _)| schedule)
+}
+
+fn compiled<'p>(
+    problem: &Problem<'_>,
+    plan: &'p MemoryPlan,
+    policy: &str,
+    care: Care,
+) -> Result<(Schedule, Cow<'p, MemoryPlan>), PlanError> {
     let problem = &problem_of(problem, plan)?;
     let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
     let problem = &Problem { homes: &homes, ..*problem };
-    let intervals = legal_intervals(problem, plan)?;
-    let addresses = place(problem, plan, &intervals);
-    check_device_budget(problem, plan, policy, &intervals, &addresses)?;
-    let host = place_host(problem, &intervals);
-    if let Some(budget) = problem.budgets.host
-        && host.extent > budget
-    {
-        return Err(PlanError::HostBudget { needed: host.extent, budget });
-    }
-    Ok(emit(problem, plan, policy, &intervals, &addresses, &host))
+    let (plan, intervals) = legal_intervals(problem, plan, care)?;
+    let addresses = place(problem, &plan, &intervals);
+    check_device_budget(problem, &plan, policy, &intervals, &addresses)?;
+    let below = Below { host: place_host(problem, &intervals), disk: place_disk(problem, &intervals) };
+    check_lower_budgets(problem, &below)?;
+    Ok((emit(problem, &plan, policy, &intervals, &addresses, &below), plan))
 }
 
-/// The commands of a plan without addresses: all that a simulation needs. The device budget is not looked at.
+/// The commands of a plan without addresses: all that a simulation needs. The device budget is not looked at where there is
+/// no host budget.
 ///
 /// # Errors
 /// As [`compile`].
 pub(crate) fn compile_unplaced(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str) -> Result<Schedule, PlanError> {
     if problem.budgets.host.is_some() {
-        return compile(problem, plan, policy);
+        return compiled(problem, plan, policy, Care::Quick).map(|(schedule, _)| schedule);
     }
     let problem = &problem_of(problem, plan)?;
     let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
     let problem = &Problem { homes: &homes, ..*problem };
-    let intervals = legal_intervals(problem, plan)?;
+    let (plan, intervals) = legal_intervals(problem, plan, Care::Quick)?;
+    Ok(emit_unplaced(problem, &plan, policy, &intervals))
+}
+
+/// The commands of intervals that have no addresses.
+pub(crate) fn emit_unplaced(problem: &Problem<'_>, plan: &MemoryPlan, policy: &str, intervals: &Intervals) -> Schedule {
     let addresses = Addresses {
         stretches: vec![0; intervals.stretches.len()],
         workspaces: vec![0; intervals.workspaces.len()],
         device_extent: 0,
     };
-    let host = Placed { offsets: vec![0; intervals.copies.len()], extent: 0 };
-    Ok(emit(problem, plan, policy, &intervals, &addresses, &host))
+    let nowhere = |count: usize| Placed { offsets: vec![0; count], extent: 0 };
+    let below = Below { host: nowhere(intervals.copies.len()), disk: nowhere(intervals.files.len()) };
+    emit(problem, plan, policy, intervals, &addresses, &below)
 }
 
 /// The problem of the program that a plan is for.
@@ -71,11 +87,20 @@ fn problem_of<'a>(problem: &Problem<'a>, plan: &MemoryPlan) -> Result<Problem<'a
     Ok(problem.of(plan))
 }
 
-fn legal_intervals(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<Intervals, PlanError> {
+/// The intervals of a legal plan, with what rests on disk where the host budget does not hold them.
+fn legal_intervals<'p>(
+    problem: &Problem<'_>,
+    plan: &'p MemoryPlan,
+    care: Care,
+) -> Result<(Cow<'p, MemoryPlan>, Intervals), PlanError> {
     check_plan(problem, plan)?;
     let liveness = Liveness::of(problem, &plan.order);
     check_gaps(problem, plan, &liveness)?;
-    Intervals::of(problem, plan, &liveness)
+    let intervals = Intervals::of(problem, plan, &liveness)?;
+    match rest_on_disk(problem, plan, &liveness, &intervals, care)? {
+        Some((plan, intervals)) => Ok((Cow::Owned(plan), intervals)),
+        None => Ok((Cow::Borrowed(plan), intervals)),
+    }
 }
 
 fn check_plan(problem: &Problem<'_>, plan: &MemoryPlan) -> Result<(), PlanError> {
@@ -146,6 +171,19 @@ fn check_gaps(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> 
             Err(PlanError::IllegalPlan { reason })
         }
         None => Ok(()),
+    }
+}
+
+fn check_lower_budgets(problem: &Problem<'_>, below: &Below) -> Result<(), PlanError> {
+    let (needed, disk_needed) = (below.host.extent, below.disk.extent);
+    let (host, disk) = (problem.budgets.host, problem.budgets.disk);
+    match (host.filter(|&budget| needed > budget), disk.filter(|&budget| disk_needed > budget)) {
+        (Some(budget), None) => Err(PlanError::HostBudget { needed, budget }),
+        (over, Some(disk_budget)) => {
+            let host_budget = over.or(host).unwrap_or(Bytes::MAX);
+            Err(PlanError::LowerBudgets { host_needed: needed, host_budget, disk_needed, disk_budget })
+        }
+        (None, None) => Ok(()),
     }
 }
 

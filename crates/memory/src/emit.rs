@@ -3,20 +3,24 @@
 //! Inside each step, in this order:
 //! ```text
 //!  releases   wait offloaded %x · free %x             bytes given back before new ones are taken (no wait where a copy is left)
+//!  slots      wait written · free the slot down
 //!  allocs     alloc %y · alloc workspace
-//!  fetches    record room · prefetch: wait room · copy · record prefetched %x'
-//!  needs      wait prefetched %x' · free its host copy, if that is not fetched again
+//!  reads      alloc the slot up · record room · disk: wait room · copy · record read
+//!  fetches    record room · prefetch: wait room, wait read · copy · record prefetched %x'
+//!  needs      wait prefetched %x' · free its lower copy, if that is not fetched again
 //!  offloads   record computed %x · offload: alloc, wait computed · copy · record offloaded %x   (after the launch if it writes %x)
+//!             disk: wait offloaded · copy · record written
 //!  launch
 //!  frees      free what was used for the last time, and the workspace
 //! ```
-//! Allocations and frees all stand on the compute stream, whose order is the time axis; the copy streams are fenced by
+//! `emit/lower.rs` has what rests on disk. Allocations and frees all stand on the compute stream, whose order is the time axis; the copy streams are fenced by
 //! events on both sides. With [`Sync::PerLayer`] the compute stream also waits for all copies of a layer at its end.
 
-use crate::address::Addresses;
+mod lower;
+
+use crate::address::{Addresses, Below};
 use crate::homes::home_values;
-use crate::placement::Placed;
-use crate::stretch::{Away, Intervals};
+use crate::stretch::{Away, Intervals, Purpose};
 use crate::{MemoryPlan, Problem, Sync};
 use std::collections::BTreeMap;
 use vdnn_graph::{NodeId, Phase, Step, ValueId};
@@ -28,6 +32,7 @@ use vdnn_schedule::{
 const COMPUTE: StreamId = StreamId(0);
 const OFFLOAD: StreamId = StreamId(1);
 const PREFETCH: StreamId = StreamId(2);
+const DISK: StreamId = StreamId(3);
 
 /// Emits the schedule of a placed plan.
 pub(crate) fn emit(
@@ -36,12 +41,12 @@ pub(crate) fn emit(
     policy: &str,
     intervals: &Intervals,
     addresses: &Addresses,
-    host: &Placed,
+    below: &Below,
 ) -> Schedule {
     let mut emitter = Emitter::new(problem, plan, policy, intervals);
-    emitter.arenas(addresses, host);
+    emitter.arenas(addresses, below);
     emitter.homes();
-    emitter.buffers(addresses, host);
+    emitter.buffers(addresses, below);
     for step in 0..plan.order.len() as u32 {
         emitter.step(Step(step));
     }
@@ -58,6 +63,9 @@ struct Agenda {
     fetches: Vec<usize>,
     needs: Vec<usize>,
     offloads: Vec<usize>,
+    /// Slots that give their bytes back, and those that are read to, by time away.
+    slots: Vec<usize>,
+    reads: Vec<usize>,
     workspace: Option<usize>,
 }
 
@@ -72,6 +80,10 @@ impl Agenda {
             if away.down {
                 agenda[away.gap.from.step.index()].offloads.push(i);
             }
+            if let Some(file) = &away.file {
+                agenda[file.read.index()].reads.push(i);
+                file.slot.iter().for_each(|(_, written)| agenda[written.index()].slots.push(i));
+            }
             offloaded[away.from] = true;
         }
         for (i, stretch) in intervals.stretches.iter().enumerate() {
@@ -85,7 +97,9 @@ impl Agenda {
         }
         // One stream brings bytes back: what is needed first must not queue behind what is needed later.
         for step in &mut agenda {
-            step.fetches.sort_by_key(|&i| (intervals.aways[i].gap.to.step, i));
+            for list in [&mut step.fetches, &mut step.reads] {
+                list.sort_by_key(|&i| (intervals.aways[i].gap.to.step, i));
+            }
         }
         agenda
     }
@@ -103,11 +117,15 @@ struct Emitter<'a> {
     homes: Vec<Option<BufferId>>,
     workspace_buffers: Vec<BufferId>,
     copy_buffers: Vec<BufferId>,
+    file_buffers: Vec<BufferId>,
     /// The buffer each storage is in at the moment.
     current: Vec<Option<BufferId>>,
     /// By time away: the event that the bytes have left, and that they are back.
     offloaded: Vec<Option<EventId>>,
     prefetched: Vec<Option<EventId>>,
+    /// The same of what rests on disk: that it is in the file, and in the slot up.
+    written: Vec<Option<EventId>>,
+    read: Vec<Option<EventId>>,
     /// By event: whether the compute stream has waited for it.
     waited: Vec<bool>,
     /// Copies started since the streams last joined.
@@ -142,22 +160,29 @@ impl<'a> Emitter<'a> {
             homes: vec![None; graph.values().len()],
             workspace_buffers: Vec::new(),
             copy_buffers: Vec::new(),
+            file_buffers: Vec::new(),
             current: vec![None; graph.values().len()],
             offloaded: vec![None; intervals.aways.len()],
             prefetched: vec![None; intervals.aways.len()],
+            written: vec![None; intervals.aways.len()],
+            read: vec![None; intervals.aways.len()],
             waited: Vec::new(),
             outstanding: Vec::new(),
         }
     }
 
-    fn arenas(&mut self, addresses: &Addresses, host: &Placed) {
+    fn arenas(&mut self, addresses: &Addresses, below: &Below) {
         let alignment = self.problem.options.alignment;
         let budgets = self.problem.budgets;
         let arena = |space, bytes, budget| Arena { space, bytes, budget, alignment };
         self.schedule.arenas = vec![
             arena(Space::Device, addresses.device_extent, budgets.device),
-            arena(Space::Host, host.extent, budgets.host),
+            arena(Space::Host, below.host.extent, budgets.host),
         ];
+        if !self.intervals.files.is_empty() {
+            self.schedule.arenas.push(arena(Space::Disk, below.disk.extent, budgets.disk));
+            self.schedule.streams.push(StreamRole::Disk);
+        }
     }
 
     /// Homes keep the addresses of the run's layout; a persistent's home also holds its updated value. Kernels use those that
@@ -184,7 +209,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn buffers(&mut self, addresses: &Addresses, host: &Placed) {
+    fn buffers(&mut self, addresses: &Addresses, below: &Below) {
         let graph = &self.problem.program.graph;
         let (intervals, value_name) = (self.intervals, |id: ValueId| graph.value(id).name.as_str());
         for (stretch, &offset) in intervals.stretches.iter().zip(&addresses.stretches) {
@@ -202,11 +227,19 @@ impl<'a> Emitter<'a> {
                 self.push_buffer(Buffer { name, space: Space::Device, offset, bytes: workspace.bytes, kind, root });
             self.workspace_buffers.push(id);
         }
-        for (copy, &offset) in intervals.copies.iter().zip(&host.offsets) {
-            let name = stretch_name(&format!("{}.host", value_name(copy.root)), copy.index);
+        let host = intervals.copies.iter().zip(&below.host.offsets);
+        let disk = intervals.files.iter().zip(&below.disk.offsets);
+        for (copy, &offset) in host.chain(disk) {
+            let (ending, space) = match copy.purpose {
+                Purpose::Host => ("host", Space::Host),
+                Purpose::ToDisk => ("to_disk", Space::Host),
+                Purpose::FromDisk => ("from_disk", Space::Host),
+                Purpose::Disk => ("disk", Space::Disk),
+            };
+            let name = stretch_name(&format!("{}.{ending}", value_name(copy.root)), copy.index);
             let (root, kind) = (Some(copy.root), BufferKind::Copy);
-            let id = self.push_buffer(Buffer { name, space: Space::Host, offset, bytes: copy.bytes, kind, root });
-            self.copy_buffers.push(id);
+            let id = self.push_buffer(Buffer { name, space, offset, bytes: copy.bytes, kind, root });
+            if space == Space::Disk { &mut self.file_buffers } else { &mut self.copy_buffers }.push(id);
         }
     }
 
@@ -220,6 +253,9 @@ impl<'a> Emitter<'a> {
         for &copy in &agenda.releases {
             self.release(copy, step);
         }
+        for &away in &agenda.slots {
+            self.give_slot_back(away, step);
+        }
         for &stretch in &agenda.starts {
             let buffer = self.stretch_buffers[stretch];
             self.current[self.intervals.stretches[stretch].root.index()] = Some(buffer);
@@ -228,6 +264,7 @@ impl<'a> Emitter<'a> {
         if let Some(workspace) = agenda.workspace {
             self.push(COMPUTE, Action::Alloc(self.workspace_buffers[workspace]), Cause::Step(step));
         }
+        self.read(&agenda.reads);
         self.fetch(&agenda.fetches);
         for &copy in &agenda.needs {
             self.need(copy, step);
@@ -268,6 +305,9 @@ impl<'a> Emitter<'a> {
         self.push(PREFETCH, Action::Wait(room), cause(first));
         for &away in aways {
             let interval = &intervals.aways[away];
+            if let Some(read) = self.read[away] {
+                self.push(PREFETCH, Action::Wait(read), cause(away));
+            }
             let (src, dst) = (self.below(interval), self.stretch_buffers[interval.to]);
             let event = self.event(format!("prefetched %{}", self.buffer_name(dst)));
             let direction = Direction::Prefetch;
@@ -288,6 +328,7 @@ impl<'a> Emitter<'a> {
         {
             self.push(COMPUTE, Action::Free(self.copy_buffers[host]), Cause::After(step));
         }
+        self.forget_file(away, step);
     }
 
     /// Starts the copies down. One event tells the offload stream that all of their bytes are final.
@@ -296,8 +337,8 @@ impl<'a> Emitter<'a> {
         let intervals = self.intervals;
         let cause = |away: usize| Cause::IdleUntil(intervals.aways[away].gap.to.step);
         for &away in aways {
-            if let Some(host) = intervals.aways[away].host {
-                self.push(COMPUTE, Action::Alloc(self.copy_buffers[host]), cause(away));
+            for buffer in self.copied_to(&intervals.aways[away]) {
+                self.push(COMPUTE, Action::Alloc(buffer), cause(away));
             }
         }
         let name = self.buffer_name(self.stretch_buffers[intervals.aways[first].from]);
@@ -307,15 +348,16 @@ impl<'a> Emitter<'a> {
         for &away in aways {
             let src = self.stretch_buffers[intervals.aways[away].from];
             let event = self.event(format!("offloaded %{}", self.buffer_name(src)));
-            let (src, dst) = (self.whole(src), self.whole(self.below(&intervals.aways[away])));
+            let (src, dst) = (self.whole(src), self.whole(self.first_below(&intervals.aways[away])));
             self.push(OFFLOAD, Action::Transfer { direction: Direction::Offload, src, dst }, cause(away));
             self.push(OFFLOAD, Action::Record(event), cause(away));
             self.offloaded[away] = Some(event);
             self.outstanding.push(event);
+            self.write(away, event);
         }
     }
 
-    /// Where a storage lies in host memory while it is away.
+    /// Where a storage lies in host memory while it is away, or when it is back from the file.
     fn below(&self, away: &Away) -> BufferId {
         match away.host {
             Some(host) => self.copy_buffers[host],

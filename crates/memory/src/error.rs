@@ -92,7 +92,8 @@ pub enum PlanError {
     /// The offloaded bytes do not fit the host budget.
     #[error(
         "the plan keeps {} ({needed} bytes) in host memory, the host budget is {} ({budget} bytes); raise the host budget \
-         or use a policy that offloads less, or have fewer parameters and states stream",
+         or use a policy that offloads less, or have fewer parameters and states stream, or let values rest on disk with a \
+         disk budget",
         format_bytes(*needed),
         format_bytes(*budget)
     )]
@@ -100,6 +101,33 @@ pub enum PlanError {
         /// Bytes of host memory the plan needs.
         needed: Bytes,
         /// The budget.
+        budget: Bytes,
+    },
+    /// The offloaded bytes fit neither the host budget nor, resting on disk, both budgets.
+    #[error(
+        "the plan's copies need {} ({host_needed} bytes) of host memory and {} ({disk_needed} bytes) on disk, the budgets \
+         are {} ({host_budget} bytes) and {} ({disk_budget} bytes); raise the one that is too small (each value that rests \
+         on disk passes through host memory whole), or use a smaller batch or a policy that offloads less",
+        format_bytes(*host_needed), format_bytes(*disk_needed), format_bytes(*host_budget), format_bytes(*disk_budget)
+    )]
+    LowerBudgets {
+        /// Bytes of host memory with as much on disk as can be, or as little as must be where the disk is too small.
+        host_needed: Bytes,
+        /// The host budget.
+        host_budget: Bytes,
+        /// Bytes of the file then.
+        disk_needed: Bytes,
+        /// The disk budget.
+        disk_budget: Bytes,
+    },
+    /// There is a disk budget, but nothing says how fast the disk is.
+    #[error(
+        "there is a disk budget of {} ({budget} bytes), but no rate of a disk to plan with; name a machine whose description \
+         has a `disk`, or leave the budget out",
+        format_bytes(*budget)
+    )]
+    NoDiskRate {
+        /// The disk budget.
         budget: Bytes,
     },
     /// A policy returned a plan that breaks a rule.

@@ -20,6 +20,7 @@ mod address;
 mod algorithms;
 mod bound;
 mod compile;
+mod disk;
 mod emit;
 mod error;
 mod estimate;

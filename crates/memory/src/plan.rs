@@ -8,8 +8,21 @@ use vdnn_graph::{NodeId, Program, Step, Use, ValueId};
 pub enum Tier {
     /// Pinned host memory.
     Host,
-    /// A file. Reserved: no device moves bytes there yet, and compilation refuses it.
-    Disk,
+    /// A file, through a slot of pinned host memory each way. A copy written in an earlier gap is read again as long as it is
+    /// valid: `written` then says nothing.
+    Disk {
+        /// First step that may use the bytes of the slot down for something else: the write is done.
+        written: Step,
+        /// Step at whose beginning the slot up is taken, which starts the read. At most `fetch`, which copies on from there.
+        read: Step,
+    },
+}
+
+impl Tier {
+    /// Whether bytes leave the host's memory as well.
+    pub fn is_disk(self) -> bool {
+        matches!(self, Tier::Disk { .. })
+    }
 }
 
 /// What happens to a storage's bytes in a gap.

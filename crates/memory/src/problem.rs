@@ -75,13 +75,15 @@ impl Default for Options {
     }
 }
 
-/// Upper limits in bytes. `None` is no limit.
+/// Upper limits in bytes. `None` is no limit, but no disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budgets {
     /// Extent of the device arena.
     pub device: Option<Bytes>,
     /// Extent of the pinned host arena.
     pub host: Option<Bytes>,
+    /// Extent of the file in which what the host budget does not hold may rest. `None` is no such file.
+    pub disk: Option<Bytes>,
 }
 
 /// The same iteration with gradient rules that read masks and indices (`vdnn_autograd::encode`): nodes and values have the

@@ -8,7 +8,13 @@
 //! ```
 //!
 //! A copy on the host is made once for each time the storage is written: it stays until the last gap that it serves has
-//! fetched it, and gaps after the first only give the device bytes back.
+//! fetched it, and gaps after the first only give the device bytes back. A copy in a file stays as long; the host holds it
+//! in slots on its way only:
+//!
+//! ```text
+//!  X in the file        [······························)
+//!  slots on the host    [··)  written           read [··)
+//! ```
 //!
 //! What streams lies at home in host memory when the iteration begins and ends; its first and its last stretch meet in the gap
 //! that wraps around.
@@ -42,21 +48,49 @@ pub(crate) struct Away {
     pub from: usize,
     /// The stretch after, which is copied to.
     pub to: usize,
-    /// The copy in host memory, its home if it is `None`; and whether it is made in this gap, else it has been valid since an
-    /// earlier one, or since the iteration began.
+    /// What is fetched: the copy in host memory or the slot that it is read to, its home if it is `None`; and whether the copy
+    /// is made in this gap, else it has been valid since an earlier one, or since the iteration began.
     pub host: Option<usize>,
     pub down: bool,
+    /// Where it rests if that is not in host memory.
+    pub file: Option<Filed>,
 }
 
-/// A storage's copy in host memory, from the use after which it is made to the one that it is fetched for last.
+/// A copy in the file, and the slots of the host arena on the way there and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostCopy {
+pub(crate) struct Filed {
+    /// Index into the files.
+    pub copy: usize,
+    /// The slot down if the copy is made in this gap, with the first step that may use its bytes.
+    pub slot: Option<(usize, Step)>,
+    /// The step at whose beginning the slot up is taken.
+    pub read: Step,
+}
+
+/// What a storage's bytes below the device are there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// They stay in host memory while they are away.
+    Host,
+    /// A slot of host memory on the way to the file.
+    ToDisk,
+    /// A slot of host memory on the way from the file.
+    FromDisk,
+    /// They rest in the file.
+    Disk,
+}
+
+/// A storage's copy below the device: from the use after which it is made to the one that it is fetched for last, or a slot
+/// for as long as it is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LowerCopy {
     pub root: ValueId,
-    /// That of the stretch it is made from.
+    /// That of the stretch it is made from, or for.
     pub index: u32,
     pub start: Step,
     pub end: Step,
     pub bytes: Bytes,
+    pub purpose: Purpose,
 }
 
 /// The release and fetch of one offloaded gap.
@@ -92,7 +126,10 @@ pub(crate) struct Borrowed {
 pub(crate) struct Intervals {
     pub stretches: Vec<Stretch>,
     pub aways: Vec<Away>,
-    pub copies: Vec<HostCopy>,
+    /// Those in host memory, slots among them.
+    pub copies: Vec<LowerCopy>,
+    /// Those in the file.
+    pub files: Vec<LowerCopy>,
     pub workspaces: Vec<Borrowed>,
     pub n_steps: usize,
 }
@@ -154,7 +191,10 @@ impl Intervals {
                 }
                 Residency::Offload { tier, release, fetch } => {
                     check_offload(problem, &gap, tier, release, fetch)?;
-                    self.leave(gap, (release, fetch), &stretch, wrap.is_some());
+                    if wrap.is_some() && tier.is_disk() {
+                        return Err(illegal(problem, &gap, AT_HOME));
+                    }
+                    self.leave(gap, (tier, release, fetch), &stretch, wrap.is_some());
                     self.stretches.push(Stretch { end: Step(release.0 - 1), ..stretch });
                     stretch = Stretch { index: stretch.index + 1, start: fetch, ..stretch };
                 }
@@ -162,7 +202,7 @@ impl Intervals {
         }
         let mut end = accesses.last().map_or(stretch.start, |access| access.step);
         if let Some((gap, (release, fetch))) = wrap {
-            self.leave(gap, (release, fetch), &stretch, true);
+            self.leave(gap, (Tier::Host, release, fetch), &stretch, true);
             self.aways.last_mut().into_iter().for_each(|away| away.to = first);
             end = Step(release.0 - 1);
         }
@@ -171,27 +211,60 @@ impl Intervals {
     }
 
     /// Notes that the storage is away after `stretch`. What streams has its copy at home; anything else gets one of its own
-    /// unless the last one still holds its bytes.
-    fn leave(&mut self, gap: Gap, (release, fetch): (Step, Step), stretch: &Stretch, streams: bool) {
+    /// unless the last one, in the same tier, still holds its bytes.
+    fn leave(&mut self, gap: Gap, (tier, release, fetch): (Tier, Step, Step), stretch: &Stretch, streams: bool) {
         let earlier = || self.aways.iter().rev().take_while(|away| away.gap.root == gap.root);
-        let copied = earlier().find(|away| away.down).map(|away| away.gap.from.step);
+        let alike = || earlier().take_while(|away| away.file.is_some() == tier.is_disk());
+        let copied = alike().find(|away| away.down).map(|away| away.gap.from.step);
         // At home there is a copy from the start.
         let there = streams || copied.is_some();
         let down = !there || gap.written.is_some_and(|written| copied.is_none_or(|copied| copied < written));
-        let host = match (streams, earlier().next().and_then(|last| last.host).filter(|_| !down)) {
-            (true, _) => None,
-            (false, Some(host)) => {
-                self.copies[host].end = gap.to.step;
-                Some(host)
-            }
-            (false, None) => {
-                let Stretch { root, index, bytes, .. } = *stretch;
-                self.copies.push(HostCopy { root, index, start: gap.from.step, end: gap.to.step, bytes });
-                Some(self.copies.len() - 1)
+        let last = alike().next().copied().filter(|_| !down);
+        let (host, file) = match tier {
+            Tier::Host if streams => (None, None),
+            Tier::Host => (Some(self.hold(last.and_then(|last| last.host), gap, stretch)), None),
+            Tier::Disk { written, read } => {
+                let (slot, filed) = self.file(last.and_then(|last| last.file), (written, read), gap, stretch);
+                (Some(slot), Some(filed))
             }
         };
         let from = self.stretches.len();
-        self.aways.push(Away { gap, release, fetch, from, to: from + 1, host, down });
+        self.aways.push(Away { gap, release, fetch, from, to: from + 1, host, down, file });
+    }
+
+    /// The copy in host memory for a gap: one that is there already, held on, or a new one.
+    fn hold(&mut self, there: Option<usize>, gap: Gap, stretch: &Stretch) -> usize {
+        if let Some(there) = there {
+            self.copies[there].end = gap.to.step;
+            return there;
+        }
+        let Stretch { root, index, bytes, .. } = *stretch;
+        let (start, end) = (gap.from.step, gap.to.step);
+        self.copies.push(LowerCopy { root, index, start, end, bytes, purpose: Purpose::Host });
+        self.copies.len() - 1
+    }
+
+    /// The same in the file, with its slots; the first is that of the way up.
+    fn file(
+        &mut self,
+        there: Option<Filed>,
+        (written, read): (Step, Step),
+        gap: Gap,
+        stretch: &Stretch,
+    ) -> (usize, Filed) {
+        let Stretch { root, index, bytes, .. } = *stretch;
+        let up = LowerCopy { root, index: index + 1, start: read, end: gap.to.step, bytes, purpose: Purpose::FromDisk };
+        self.copies.push(up);
+        let host = self.copies.len() - 1;
+        if let Some(Filed { copy, .. }) = there {
+            self.files[copy].end = gap.to.step;
+            return (host, Filed { copy, slot: None, read });
+        }
+        let (start, end) = (gap.from.step, gap.to.step);
+        self.files.push(LowerCopy { root, index, start, end, bytes, purpose: Purpose::Disk });
+        let end = Step(written.0 - 1);
+        self.copies.push(LowerCopy { root, index, start, end, bytes, purpose: Purpose::ToDisk });
+        (host, Filed { copy: self.files.len() - 1, slot: Some((host + 1, written)), read })
     }
 
     /// The paper's baseline holds feature maps and weight gradients for the whole iteration.
@@ -287,6 +360,9 @@ pub(crate) fn still_copied(windows: &[Window]) -> Vec<bool> {
     valid
 }
 
+/// Why what streams does not rest on disk.
+const AT_HOME: &str = "away on disk, but its home in host memory holds its bytes; use the host tier";
+
 fn illegal(problem: &Problem<'_>, gap: &Gap, what: &str) -> PlanError {
     let name = &problem.program.graph.value(gap.root).name;
     PlanError::IllegalPlan {
@@ -309,8 +385,8 @@ fn check_wrap(
     fetch: Step,
     n_steps: usize,
 ) -> Result<(), PlanError> {
-    if tier == Tier::Disk {
-        return Err(illegal(problem, gap, "away on disk, which no device does yet; use the host tier"));
+    if tier.is_disk() {
+        return Err(illegal(problem, gap, AT_HOME));
     }
     if gap.from.step < release && release.index() <= n_steps && fetch <= gap.to.step {
         return Ok(());
@@ -323,12 +399,20 @@ fn check_wrap(
 }
 
 fn check_offload(problem: &Problem<'_>, gap: &Gap, tier: Tier, release: Step, fetch: Step) -> Result<(), PlanError> {
-    if tier == Tier::Disk {
-        return Err(illegal(problem, gap, "offloaded to disk, which no device does yet; use the host tier"));
+    if gap.from.step >= release || release > fetch || fetch > gap.to.step {
+        let what = format!("expected from < release <= fetch <= to, found release {} and fetch {}", release.0, fetch.0);
+        return Err(illegal(problem, gap, &what));
     }
-    if gap.from.step < release && release <= fetch && fetch <= gap.to.step {
-        return Ok(());
+    match tier {
+        Tier::Disk { written, read }
+            if gap.from.step >= written || written > gap.to.step || gap.from.step >= read || read > fetch =>
+        {
+            let what = format!(
+                "expected from < written <= to and from < read <= fetch {} of what rests on disk, found written {} and read {}",
+                fetch.0, written.0, read.0
+            );
+            Err(illegal(problem, gap, &what))
+        }
+        _ => Ok(()),
     }
-    let what = format!("expected from < release <= fetch <= to, found release {} and fetch {}", release.0, fetch.0);
-    Err(illegal(problem, gap, &what))
 }

@@ -15,8 +15,9 @@
 
 mod interleave;
 
-use crate::prepared::{LaunchFn, Memory, Place, Prepared, Tier, kernel_table};
-use crate::{Access, ByteRegion, Description, Device, DeviceError, KernelRequest, PreparedId, cpu};
+use crate::memory::{Disk, Memory, Place, Tier};
+use crate::prepared::{LaunchFn, Prepared, kernel_table};
+use crate::{Access, Arena, ByteRegion, Description, Device, DeviceError, KernelRequest, PreparedId, cpu};
 use interleave::Interleaving;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,7 +61,8 @@ impl ChaosDevice {
     /// Poisons all bytes outside the homes of every prepared schedule.
     fn poison_scratch(&self) -> Result<(), DeviceError> {
         let memory = self.memory()?;
-        for (tier, space) in [(Tier::Device, Space::Device), (Tier::Host, Space::Host)] {
+        for (tier, space) in [(Tier::Device, Space::Device), (Tier::Host, Space::Host), (Tier::Disk, Space::Disk)] {
+            let Some(arena) = memory.arena(tier) else { continue };
             let mut homes: Vec<(Bytes, Bytes)> = self
                 .prepared
                 .iter()
@@ -69,7 +71,6 @@ impl ChaosDevice {
                 .map(|buffer| (buffer.offset, buffer.offset.saturating_add(buffer.bytes)))
                 .collect();
             homes.sort_unstable();
-            let arena = memory.arena(tier);
             homes.push((arena.bytes(), arena.bytes()));
             let mut start = 0;
             for (home, end) in homes {
@@ -86,7 +87,7 @@ impl ChaosDevice {
 }
 
 fn poison(memory: &Memory, place: &Place) -> Result<(), DeviceError> {
-    memory.arena(place.tier).fill(&place.access, POISON)
+    memory.arena(place.tier).map_or(Ok(()), |arena| arena.fill(&place.access, POISON))
 }
 
 fn misuse(place: &str, reason: &str) -> DeviceError {
@@ -109,6 +110,18 @@ impl Device for ChaosDevice {
         }
         self.memory = Some(Memory::new(device, host)?);
         Ok(())
+    }
+
+    /// Takes memory, so that what lies on disk can be poisoned.
+    fn reserve_disk(&mut self, bytes: Bytes) -> Result<(), DeviceError> {
+        match &mut self.memory {
+            _ if bytes == 0 => Ok(()),
+            Some(memory @ Memory { disk: Disk::Absent, .. }) => {
+                memory.disk = Disk::Memory(Arena::new("disk", bytes)?);
+                Ok(())
+            }
+            _ => Err(misuse("reserve_disk", "expected it once, after the arenas")),
+        }
     }
 
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {

@@ -1,4 +1,4 @@
-//! The CPU device: two arenas, one thread a stream, kernels on a rayon pool. What a schedule overlaps really overlaps.
+//! The CPU device: two arenas and perhaps a file, one thread a stream, kernels on a rayon pool. What a schedule overlaps really overlaps.
 //!
 //! ```text
 //!  issue ─► compute   launch ─ record ─ launch ───── wait ─ launch        each stream runs its commands in order
@@ -11,10 +11,12 @@
 
 mod iteration;
 
-use crate::prepared::{LaunchFn, Memory, Prepared, kernel_table};
-use crate::{Description, Device, DeviceError, KernelRequest, PreparedId, cpu};
+use crate::memory::{Disk, Memory};
+use crate::prepared::{LaunchFn, Prepared, kernel_table};
+use crate::{Description, Device, DeviceError, DiskFile, KernelRequest, PreparedId, cpu};
 use iteration::{Iteration, State};
 use rayon::ThreadPool;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
@@ -26,6 +28,7 @@ use vdnn_tensor::Bytes;
 #[derive(Debug)]
 pub struct CpuDevice {
     memory: Option<Arc<Memory>>,
+    disk_folder: Option<PathBuf>,
     prepared: Vec<Arc<Prepared>>,
     pool: Arc<ThreadPool>,
     workers: Vec<Worker>,
@@ -60,6 +63,7 @@ impl CpuDevice {
         let pool = named.build().map_err(|error| no_threads(&error))?;
         Ok(CpuDevice {
             memory: None,
+            disk_folder: None,
             prepared: Vec::new(),
             pool: Arc::new(pool),
             workers: Vec::new(),
@@ -127,9 +131,28 @@ impl Device for CpuDevice {
             return Err(misuse("reserve", "expected it once, found memory reserved before"));
         }
         let memory = Memory::new(device, host)?;
-        self.pool.install(|| memory.device.fill_pattern())?;
+        self.pool.install(|| memory.device.fill_pattern().and_then(|()| memory.host.fill_pattern()))?;
         self.memory = Some(Arc::new(memory));
         Ok(())
+    }
+
+    fn set_disk_folder(&mut self, folder: &Path) {
+        self.disk_folder = Some(folder.to_path_buf());
+    }
+
+    fn reserve_disk(&mut self, bytes: Bytes) -> Result<(), DeviceError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let no_folder = || misuse("reserve_disk", "expected a folder for what rests on disk, found none");
+        let folder = self.disk_folder.as_deref().ok_or_else(no_folder)?;
+        match self.memory.as_mut().and_then(Arc::get_mut) {
+            Some(memory @ Memory { disk: Disk::Absent, .. }) => {
+                memory.disk = Disk::File(DiskFile::create(folder, bytes)?);
+                Ok(())
+            }
+            _ => Err(misuse("reserve_disk", "expected it once, after the arenas and before the first iteration")),
+        }
     }
 
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
@@ -188,6 +211,10 @@ impl Device for CpuDevice {
 
     fn measured_peak(&mut self) -> Option<Bytes> {
         self.memory.as_ref().and_then(|memory| memory.device.highest_changed().ok())
+    }
+
+    fn measured_host_peak(&mut self) -> Option<Bytes> {
+        self.memory.as_ref().and_then(|memory| memory.host.highest_changed().ok())
     }
 
     fn set_timing(&mut self, on: bool) {

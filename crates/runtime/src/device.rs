@@ -1,6 +1,7 @@
 //! The contract between the executor and a device.
 
 use crate::DeviceError;
+use std::path::Path;
 use std::sync::Arc;
 use vdnn_graph::{Graph, Program};
 use vdnn_schedule::{KernelTable, Schedule, Space, Timeline};
@@ -42,7 +43,7 @@ pub struct PreparedId(pub usize);
 
 /// Something that runs a schedule's commands.
 ///
-/// Life: `kernel_table` → (plan) → `reserve` once → `prepare` each schedule → per iteration `begin`, `issue` every command
+/// Life: `kernel_table` → (plan) → `reserve` once (and `reserve_disk`) → `prepare` each schedule → per iteration `begin`, `issue` every command
 /// in order, `finish`. Between iterations the host reads and writes homes. Nothing is allocated after the first `begin`.
 pub trait Device {
     /// What this device is.
@@ -59,6 +60,23 @@ pub trait Device {
     /// # Errors
     /// [`DeviceError::OutOfMemory`].
     fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError>;
+
+    /// Says in which folder [`Device::reserve_disk`] takes its file, where that is a file.
+    fn set_disk_folder(&mut self, _folder: &Path) {}
+
+    /// Takes what schedules rest on disk, once, after [`Device::reserve`] and before anything is prepared. Nothing is taken
+    /// for no bytes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unavailable`] for a device without a disk, [`DeviceError::DiskFolder`] without the room.
+    fn reserve_disk(&mut self, bytes: Bytes) -> Result<(), DeviceError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (what, reason) = ("a disk tier", format!("{} cannot have values rest on disk", self.description().name));
+        let advice = "Leave out --disk-budget.".to_string();
+        Err(DeviceError::Unavailable { what: what.to_string(), reason, advice })
+    }
 
     /// Makes descriptors, kernels and events for a schedule.
     ///
@@ -100,6 +118,11 @@ pub trait Device {
     /// CUDA the drop in free memory. `None` where nothing is measured.
     fn measured_peak(&mut self) -> Option<Bytes>;
 
+    /// The same of the host arena, on the CPU.
+    fn measured_host_peak(&mut self) -> Option<Bytes> {
+        None
+    }
+
     /// Turns per-command timing on or off.
     fn set_timing(&mut self, on: bool);
 
@@ -123,6 +146,14 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {
         (**self).reserve(device, host)
+    }
+
+    fn set_disk_folder(&mut self, folder: &Path) {
+        (**self).set_disk_folder(folder);
+    }
+
+    fn reserve_disk(&mut self, bytes: Bytes) -> Result<(), DeviceError> {
+        (**self).reserve_disk(bytes)
     }
 
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
@@ -151,6 +182,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn measured_peak(&mut self) -> Option<Bytes> {
         (**self).measured_peak()
+    }
+
+    fn measured_host_peak(&mut self) -> Option<Bytes> {
+        (**self).measured_host_peak()
     }
 
     fn set_timing(&mut self, on: bool) {

@@ -26,6 +26,35 @@ pub enum DeviceError {
         /// What the system said.
         reason: String,
     },
+    /// The file for what rests on disk could not be had.
+    #[error(
+        "cannot take {bytes} bytes in the folder {folder} for values that rest on disk: {reason}; name a folder with that \
+         much room (--disk-dir), or raise --host-budget so that less rests there"
+    )]
+    DiskFolder {
+        /// The folder.
+        folder: String,
+        /// How much.
+        bytes: Bytes,
+        /// What the system said.
+        reason: String,
+    },
+    /// A file could not be written or read in the middle of an iteration.
+    #[error(
+        "cannot {way} {bytes} bytes at {offset} of {file}: {reason}; what rests there is lost, start the run again"
+    )]
+    Disk {
+        /// `write` or `read`.
+        way: &'static str,
+        /// The file, by the name that it had.
+        file: String,
+        /// First byte.
+        offset: Bytes,
+        /// How many.
+        bytes: Bytes,
+        /// What the system said, with its error number.
+        reason: String,
+    },
     /// A kernel cannot run as the schedule says.
     #[error("{node} cannot run as {algorithm}: {reason}")]
     Kernel {

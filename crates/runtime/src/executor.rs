@@ -46,7 +46,7 @@ impl<D: Device> Executor<D> {
     /// An executor with all schedules of a run: arenas as large as the largest of each.
     ///
     /// # Errors
-    /// As [`Executor::reserve`] and [`Executor::add`].
+    /// As [`Executor::reserve`], [`Executor::reserve_disk`] and [`Executor::add`].
     pub fn with_schedules(
         device: D,
         schedules: &[(Arc<Program>, Arc<Schedule>)],
@@ -54,6 +54,7 @@ impl<D: Device> Executor<D> {
         let mut executor = Executor::new(device);
         let peak = |space| schedules.iter().map(|(_, schedule)| schedule.peak_bytes(space)).max().unwrap_or(0);
         executor.reserve(peak(Space::Device), peak(Space::Host))?;
+        executor.reserve_disk(peak(Space::Disk))?;
         let add = |(program, schedule): &(Arc<Program>, Arc<Schedule>)| {
             executor.add(Arc::clone(program), Arc::clone(schedule))
         };
@@ -67,6 +68,14 @@ impl<D: Device> Executor<D> {
     /// [`DeviceError::OutOfMemory`].
     pub fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {
         self.device.reserve(device, host)
+    }
+
+    /// Takes what the schedules to come rest on disk, once, after the arenas.
+    ///
+    /// # Errors
+    /// As [`Device::reserve_disk`].
+    pub fn reserve_disk(&mut self, bytes: Bytes) -> Result<(), DeviceError> {
+        self.device.reserve_disk(bytes)
     }
 
     /// Makes a schedule of a program ready to run.
@@ -155,6 +164,11 @@ impl<D: Device> Executor<D> {
     /// Memory actually used so far; see [`Device::measured_peak`].
     pub fn measured_peak(&mut self) -> Option<Bytes> {
         self.device.measured_peak()
+    }
+
+    /// Host memory actually used so far; see [`Device::measured_host_peak`].
+    pub fn measured_host_peak(&mut self) -> Option<Bytes> {
+        self.device.measured_host_peak()
     }
 
     /// Turns per-command timing on or off.

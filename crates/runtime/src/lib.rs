@@ -11,8 +11,10 @@ mod chaos;
 pub mod cpu;
 mod cpu_device;
 mod device;
+mod disk_file;
 mod error;
 mod executor;
+mod memory;
 mod null;
 mod operands;
 mod prepared;
@@ -21,6 +23,7 @@ pub use arena::{Access, Arena, Borrow, ByteRegion, Opened, Reading, View, ViewMu
 pub use chaos::ChaosDevice;
 pub use cpu_device::CpuDevice;
 pub use device::{Description, Device, KernelRequest, PreparedId};
+pub use disk_file::{DiskFile, free_bytes};
 pub use error::DeviceError;
 pub use executor::{Executor, ScheduleId};
 pub use null::{Counts, NullDevice};

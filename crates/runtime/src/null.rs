@@ -3,7 +3,7 @@
 use crate::{Description, Device, DeviceError, KernelRequest, PreparedId};
 use std::sync::Arc;
 use vdnn_graph::{Graph, Program};
-use vdnn_schedule::{Action, Choice, Direction, KernelTable, Schedule, Space, Timeline};
+use vdnn_schedule::{Action, Choice, Direction, KernelTable, Schedule, Space, StreamRole, Timeline};
 use vdnn_tensor::Bytes;
 
 /// What a null device was asked to do since it was made.
@@ -29,6 +29,10 @@ pub struct Counts {
     pub offload_bytes: Bytes,
     /// Bytes moved from host to device by transfers.
     pub prefetch_bytes: Bytes,
+    /// Bytes moved from host memory to disk.
+    pub to_disk_bytes: Bytes,
+    /// Bytes moved from disk to host memory.
+    pub from_disk_bytes: Bytes,
     /// Bytes of homes written by the host.
     pub written_bytes: Bytes,
     /// Bytes of homes read by the host.
@@ -39,6 +43,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub struct NullDevice {
     reserved: Option<[Bytes; 2]>,
+    disk: Bytes,
     schedules: Vec<Arc<Schedule>>,
     running: Option<PreparedId>,
     counts: Counts,
@@ -60,7 +65,7 @@ impl NullDevice {
         let reserved = match space {
             Space::Device => device,
             Space::Host => host,
-            Space::Disk => 0,
+            Space::Disk => self.disk,
         };
         match offset.checked_add(len as Bytes) {
             Some(end) if end <= reserved => Ok(()),
@@ -95,8 +100,14 @@ impl Device for NullDevice {
         Ok(())
     }
 
+    fn reserve_disk(&mut self, bytes: Bytes) -> Result<(), DeviceError> {
+        self.disk = bytes;
+        Ok(())
+    }
+
     fn prepare(&mut self, _program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
-        for (space, reserved) in [Space::Device, Space::Host].into_iter().zip(self.reserved.unwrap_or_default()) {
+        let [device, host] = self.reserved.unwrap_or_default();
+        for (space, reserved) in [(Space::Device, device), (Space::Host, host), (Space::Disk, self.disk)] {
             let needed = schedule.peak_bytes(space);
             if needed > reserved {
                 let reason = format!("expected {needed} bytes of {space:?} memory, found {reserved} reserved");
@@ -119,9 +130,11 @@ impl Device for NullDevice {
         if self.running != Some(schedule) {
             return Err(refuse("issue", "expected the schedule that was begun".to_string()));
         }
-        let Some(command) = self.schedules[schedule.0].commands.get(command) else {
+        let schedule = &self.schedules[schedule.0];
+        let Some(command) = schedule.commands.get(command) else {
             return Err(refuse("issue", format!("expected a command of the schedule, found number {command}")));
         };
+        let on_disk = schedule.streams.get(command.stream.index()) == Some(&StreamRole::Disk);
         let counts = &mut self.counts;
         counts.commands += 1;
         match &command.action {
@@ -130,6 +143,12 @@ impl Device for NullDevice {
             Action::Launch { run, .. } => {
                 counts.launches += 1;
                 counts.recomputed += u64::from(*run > 0);
+            }
+            Action::Transfer { direction: Direction::Offload, src, .. } if on_disk => {
+                counts.to_disk_bytes += src.bytes();
+            }
+            Action::Transfer { direction: Direction::Prefetch, src, .. } if on_disk => {
+                counts.from_disk_bytes += src.bytes();
             }
             Action::Transfer { direction: Direction::Offload, src, .. } => counts.offload_bytes += src.bytes(),
             Action::Transfer { direction: Direction::Prefetch, src, .. } => counts.prefetch_bytes += src.bytes(),

@@ -3,8 +3,9 @@
 //! arena's borrows.
 
 use crate::cpu::{self, Launch};
+use crate::memory::{Disk, Memory, Place, Tier};
 use crate::operands::{Operands, Regions};
-use crate::{Access, Arena, Borrow, ByteRegion, DeviceError, KernelRequest};
+use crate::{Access, Borrow, ByteRegion, DeviceError, KernelRequest};
 use std::sync::Arc;
 use vdnn_graph::{Graph, Node, NodeId, Program};
 use vdnn_schedule::{
@@ -15,27 +16,6 @@ use vdnn_tensor::{Bytes, TensorType};
 
 /// Runs one kernel; [`cpu::launch`] but in tests of failures.
 pub(crate) type LaunchFn = fn(Launch<'_>) -> Result<(), DeviceError>;
-
-/// The two arenas.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    pub device: Arena,
-    pub host: Arena,
-}
-
-/// A tier that has an arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
-    Device,
-    Host,
-}
-
-/// An access to one tier.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub tier: Tier,
-    pub access: Arc<Access>,
-}
 
 /// What one command does, ready to run.
 #[derive(Debug)]
@@ -102,64 +82,6 @@ pub(crate) fn kernel_table(graph: &Graph, request: KernelRequest) -> Result<Kern
         table.choices.push(choices);
     }
     Ok(table)
-}
-
-impl Memory {
-    /// Two arenas of zeros.
-    ///
-    /// # Errors
-    /// [`DeviceError::OutOfMemory`].
-    pub(crate) fn new(device: Bytes, host: Bytes) -> Result<Self, DeviceError> {
-        Ok(Memory { device: Arena::new("device", device)?, host: Arena::new("host", host)? })
-    }
-
-    pub(crate) fn arena(&self, tier: Tier) -> &Arena {
-        match tier {
-            Tier::Device => &self.device,
-            Tier::Host => &self.host,
-        }
-    }
-
-    pub(crate) fn borrow(&self, place: &Place) -> Result<Borrow<'_>, DeviceError> {
-        self.arena(place.tier).borrow(&place.access)
-    }
-
-    /// The arena of a space.
-    fn of_space(&self, space: Space) -> Result<&Arena, DeviceError> {
-        match space {
-            Space::Device => Ok(&self.device),
-            Space::Host => Ok(&self.host),
-            Space::Disk => Err(DeviceError::Schedule {
-                place: "a home".to_string(),
-                reason: "expected it on the device or in host memory, found it on disk".to_string(),
-            }),
-        }
-    }
-
-    /// Writes an arena's bytes between iterations.
-    ///
-    /// # Errors
-    /// [`DeviceError::Schedule`] beyond the arena.
-    pub(crate) fn write(&self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
-        let access = Access::new("host write", &[], &[ByteRegion::contiguous(offset, bytes.len() as Bytes)])?;
-        for writing in self.of_space(space)?.borrow(&access)?.open().writes {
-            writing.view::<u8>()?.copy_from(&crate::View::from_slice(bytes), 0..bytes.len());
-        }
-        Ok(())
-    }
-
-    /// Reads an arena's bytes between iterations.
-    ///
-    /// # Errors
-    /// [`DeviceError::Schedule`] beyond the arena.
-    pub(crate) fn read(&self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        let access = Access::new("host read", &[ByteRegion::contiguous(offset, bytes.len() as Bytes)], &[])?;
-        for reading in self.of_space(space)?.borrow(&access)?.open().reads {
-            let len = bytes.len();
-            crate::ViewMut::from_slice(&mut *bytes).copy_from(&reading.view::<u8>()?, 0..len);
-        }
-        Ok(())
-    }
 }
 
 impl Kernel {
@@ -262,8 +184,8 @@ impl Resolver<'_> {
         if schedule.nodes.len() != graph.nodes().len() || schedule.values.len() != graph.values().len() {
             return refuse("expected the nodes and values of the program it is run with".to_string());
         }
-        for (space, arena) in [(Space::Device, &self.memory.device), (Space::Host, &self.memory.host)] {
-            let (needed, reserved) = (schedule.peak_bytes(space), arena.bytes());
+        for (space, tier) in [(Space::Device, Tier::Device), (Space::Host, Tier::Host), (Space::Disk, Tier::Disk)] {
+            let (needed, reserved) = (schedule.peak_bytes(space), self.memory.bytes(tier));
             if needed > reserved {
                 return refuse(format!("expected {needed} bytes of {space:?} memory, found {reserved} reserved"));
             }
@@ -299,15 +221,21 @@ impl Resolver<'_> {
 
     fn transfer(&self, place: &str, direction: Direction, src: &Region, dst: &Region) -> Result<Copy, DeviceError> {
         let (from, to) = (self.region(place, src)?, self.region(place, dst)?);
-        let tiers = match direction {
-            Direction::Offload => (Tier::Device, Tier::Host),
-            Direction::Prefetch => (Tier::Host, Tier::Device),
+        let on_disk = from.0 == Tier::Disk || to.0 == Tier::Disk;
+        let tiers = match (direction, on_disk) {
+            (Direction::Offload, false) => (Tier::Device, Tier::Host),
+            (Direction::Prefetch, false) => (Tier::Host, Tier::Device),
+            (Direction::Offload, true) => (Tier::Host, Tier::Disk),
+            (Direction::Prefetch, true) => (Tier::Disk, Tier::Host),
         };
+        let refuse = |reason| Err(DeviceError::Schedule { place: place.to_string(), reason });
         if (from.0, to.0) != tiers || from.1.bytes() != to.1.bytes() {
             let (from_bytes, to_bytes) = (from.1.bytes(), to.1.bytes());
             let found = format!("{from_bytes} bytes of {:?} to {to_bytes} of {:?}", from.0, to.0);
-            let reason = format!("expected as many bytes from {:?} to {:?}, found {found}", tiers.0, tiers.1);
-            return Err(DeviceError::Schedule { place: place.to_string(), reason });
+            return refuse(format!("expected as many bytes from {:?} to {:?}, found {found}", tiers.0, tiers.1));
+        }
+        if on_disk && from.1.rows.max(to.1.rows) > 1 {
+            return refuse(format!("expected one piece to or from disk, found {} and {} rows", from.1.rows, to.1.rows));
         }
         let src = Place { tier: from.0, access: Access::new(place, &[from.1], &[])? };
         let dst = Place { tier: to.0, access: Access::new(place, &[], &[to.1])? };
@@ -379,7 +307,7 @@ impl Resolver<'_> {
     fn device_region(&self, place: &str, region: &Region) -> Result<ByteRegion, DeviceError> {
         let (tier, found) = self.region(place, region)?;
         if tier != Tier::Device {
-            let reason = "expected an operand on the device, found one on the host".to_string();
+            let reason = format!("expected an operand on the device, found one in the {tier:?} tier");
             return Err(DeviceError::Schedule { place: place.to_string(), reason });
         }
         Ok(found)
@@ -395,7 +323,10 @@ impl Resolver<'_> {
         let tier = match buffer.space {
             Space::Device => Tier::Device,
             Space::Host => Tier::Host,
-            Space::Disk => return Err(format!("{} lies on disk, which this device does not have", buffer.name)),
+            Space::Disk if matches!(self.memory.disk, Disk::Absent) => {
+                return Err(format!("{} lies on disk, of which nothing is reserved", buffer.name));
+            }
+            Space::Disk => Tier::Disk,
         };
         let Region { offset, rows, row_bytes, row_stride: stride, .. } = *region;
         let inside = ByteRegion { offset, rows, row_bytes, stride }.normalised()?;
@@ -406,7 +337,7 @@ impl Resolver<'_> {
                 buffer.name
             ));
         }
-        let reserved = self.memory.arena(tier).bytes();
+        let reserved = self.memory.bytes(tier);
         match buffer.offset.checked_add(buffer.bytes) {
             Some(end) if end <= reserved => Ok((tier, ByteRegion { offset: buffer.offset + inside.offset, ..inside })),
             _ => Err(format!("expected {} within the {reserved} bytes reserved, found it beyond", buffer.name)),

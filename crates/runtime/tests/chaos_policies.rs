@@ -12,7 +12,7 @@ use vdnn_models::Options as ModelOptions;
 use vdnn_runtime::cpu;
 use vdnn_runtime::{ChaosDevice, CpuDevice, Device, Executor, KernelRequest};
 use vdnn_schedule::{Action, Direction, KernelTable, Schedule, Space};
-use vdnn_sim::Links;
+use vdnn_sim::{DiskRates, Links};
 use vdnn_tensor::{DType, HostTensor, Philox};
 
 const CLASSES: u64 = 10;
@@ -93,12 +93,13 @@ impl Training {
     }
 
     fn problem(&self, options: Options, budget: Option<u64>) -> Problem<'_> {
+        let disk = DiskRates { write: 3e8, read: 4e8, latency: 0.0 };
         Problem {
             program: &self.program,
             kernels: &self.kernels,
-            links: Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0 },
+            links: Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0, disk: Some(disk) },
             homes: &self.homes,
-            budgets: Budgets { device: budget, host: None },
+            budgets: Budgets { device: budget, host: None, disk: None },
             options,
             encoded: self.encoded.as_ref().map(|(program, kernels)| Encoded { program, kernels }),
         }
@@ -110,9 +111,12 @@ impl Training {
     }
 
     fn compiled(&self, policy: &str, options: Options, budget: Option<u64>) -> Compiled {
-        let problem = self.problem(options, budget);
+        self.compiled_for(policy, &self.problem(options, budget))
+    }
+
+    fn compiled_for(&self, policy: &str, problem: &Problem<'_>) -> Compiled {
         let policy = policies::find(policy).unwrap();
-        let (schedule, plan) = compile_with_policy(&problem, policy.as_ref()).unwrap();
+        let (schedule, plan) = compile_with_policy(problem, policy.as_ref()).unwrap();
         let encoded = self.encoded.as_ref().filter(|_| plan.is_encoded());
         let program = encoded.map_or(&self.program, |(program, _)| program);
         let violations = vdnn_check::check(&schedule, program);
@@ -176,6 +180,21 @@ impl Training {
         }
     }
 
+    /// Less host memory than what leaves needs: the rest of it on disk.
+    fn check_on_disk(&self, seeds: std::ops::Range<u64>) {
+        let kept = Options { min_offload: 0, ..Options::default() };
+        let expected = self.run(Box::new(CpuDevice::new().unwrap()), &self.compiled("none", kept, None)).unwrap();
+        for sync in [Sync::Events, Sync::PerLayer] {
+            let options = Options { sync, ..kept };
+            let host = self.compiled("all-p", options, None).1.peak_bytes(Space::Host) * 3 / 5;
+            let problem = self.problem(options, None);
+            let budgets = Budgets { host: Some(host), disk: Some(1 << 30), ..problem.budgets };
+            let compiled = self.compiled_for("all-p", &Problem { budgets, ..problem });
+            assert!(compiled.1.disk_bytes(Direction::Prefetch) > 0 && compiled.1.peak_bytes(Space::Host) <= host);
+            self.same_bits(&format!("on disk, {sync:?}"), &compiled, &expected, seeds.clone());
+        }
+    }
+
     /// The policies that make values again, from their floor to their peak.
     fn check_recomputing(&self, seeds: std::ops::Range<u64>) {
         let options = Options { min_offload: 0, ..Options::default() };
@@ -207,7 +226,8 @@ impl Training {
 
     fn same_bits(&self, name: &str, compiled: &Compiled, expected: &[(String, Vec<u8>)], seeds: std::ops::Range<u64>) {
         let devices = seeds.map(|seed| Box::new(ChaosDevice::new(seed)) as Box<dyn Device>);
-        let cpu: Box<dyn Device> = Box::new(CpuDevice::new().unwrap());
+        let mut cpu: Box<dyn Device> = Box::new(CpuDevice::new().unwrap());
+        cpu.set_disk_folder(&std::env::temp_dir());
         for (index, device) in std::iter::once(cpu).chain(devices).enumerate() {
             let found = self.run(device, compiled).unwrap_or_else(|error| panic!("{name}, device {index}: {error}"));
             for (found, expected) in found.iter().zip(expected) {
@@ -222,6 +242,7 @@ impl Training {
 fn a_chain_with_dropout() {
     let training = Training::new("vgg-small", 16, 28);
     training.check(0..12);
+    training.check_on_disk(0..12);
     training.check_recomputing(0..6);
 }
 
@@ -236,6 +257,7 @@ fn a_chain_in_pieces_of_the_batch() {
 fn residual_joins_with_batch_norm() {
     let training = Training::new("resnet-cifar-8", 4, 32);
     training.check(0..4);
+    training.check_on_disk(0..4);
     training.check_recomputing(0..3);
 }
 
@@ -259,6 +281,7 @@ fn branches_with_concat_in_bf16() {
 fn branches_with_concat() {
     let training = Training::new("googlenet", 2, 32);
     training.check(0..1);
+    training.check_on_disk(0..1);
     training.check_recomputing(0..1);
 }
 

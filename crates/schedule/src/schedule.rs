@@ -290,13 +290,23 @@ impl Schedule {
         self.homes.iter().find(|home| home.initial == value || home.last == value)
     }
 
-    /// Bytes moved each way in one iteration.
+    /// Bytes moved each way between device and host memory in one iteration.
     pub fn transfer_bytes(&self, way: Direction) -> Bytes {
+        self.moved_bytes(way, false)
+    }
+
+    /// Bytes moved from host memory to disk (offload) and back in one iteration.
+    pub fn disk_bytes(&self, way: Direction) -> Bytes {
+        self.moved_bytes(way, true)
+    }
+
+    fn moved_bytes(&self, way: Direction, disk: bool) -> Bytes {
+        let on_disk = |command: &Command| self.streams.get(command.stream.index()) == Some(&StreamRole::Disk);
         let moved = |command: &Command| match &command.action {
             Action::Transfer { direction, src, .. } if *direction == way => src.bytes(),
             _ => 0,
         };
-        self.commands.iter().map(moved).sum()
+        self.commands.iter().filter(|command| on_disk(command) == disk).map(moved).sum()
     }
 
     /// The algorithm each node runs, by name.

@@ -16,7 +16,7 @@ pub struct Stats {
     pub commands: usize,
     /// Commands by stream, in the schedule's order of streams.
     pub streams: Vec<StreamStats>,
-    /// Bytes copied from the device (or on to disk) in an iteration.
+    /// Bytes copied from the device in an iteration.
     pub offload_bytes: Bytes,
     /// Bytes copied back.
     pub prefetch_bytes: Bytes,

@@ -142,9 +142,10 @@ pub enum SimError {
         /// How many there are.
         count: usize,
     },
-    /// A transfer that is not between device and host memory.
+    /// A transfer along a way that has no rate.
     #[error(
-        "command {command} copies {src:?} to {dst:?}; only device and host are linked here, a disk has no rate yet"
+        "command {command} copies {src:?} to {dst:?}; device and host are linked here, and host and disk only where the \
+         machine description states the disk's rates"
     )]
     NoLink {
         /// Index of the command.

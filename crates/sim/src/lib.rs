@@ -24,8 +24,10 @@ mod simulator;
 
 pub use cost::{DEFAULT_ALGORITHM, flops, moves_nothing, traffic_bytes};
 pub use error::{CostError, SimError, Stuck};
-pub use links::Links;
-pub use machine::{Convolution, ConvolutionAlgorithm, Link, MACHINE_FORMAT, Machine, PeakFlops, When, WorkspaceRule};
+pub use links::{DiskRates, Links};
+pub use machine::{
+    Convolution, ConvolutionAlgorithm, Drive, Link, MACHINE_FORMAT, Machine, PeakFlops, When, WorkspaceRule,
+};
 pub use oracle::oracle_seconds;
 pub use profile_cost::{Estimate, ProfileCost};
 pub use simulator::{Simulator, simulate};

@@ -1,4 +1,4 @@
-//! How fast bytes move between device and host memory.
+//! How fast bytes move between device and host memory, and between host memory and a disk.
 
 use vdnn_schedule::Direction;
 use vdnn_tensor::Bytes;
@@ -14,6 +14,34 @@ pub struct Links {
     pub duplex_each: f64,
     /// Time from the start of a transfer until bytes flow.
     pub latency: f64,
+    /// Host memory to and from a file; `None` without a disk.
+    pub disk: Option<DiskRates>,
+}
+
+/// Rates of a disk, in bytes a second, and the latency of one transfer, in seconds. It does one thing at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DiskRates {
+    /// Host memory to file.
+    pub write: f64,
+    /// File to host memory.
+    pub read: f64,
+    /// Time from the start of a transfer until bytes flow.
+    pub latency: f64,
+}
+
+impl DiskRates {
+    /// Rate of a direction.
+    pub fn rate(&self, direction: Direction) -> f64 {
+        match direction {
+            Direction::Offload => self.write,
+            Direction::Prefetch => self.read,
+        }
+    }
+
+    /// Time of one transfer.
+    pub fn transfer_seconds(&self, direction: Direction, bytes: Bytes) -> f64 {
+        self.latency + bytes as f64 / self.rate(direction)
+    }
 }
 
 impl Links {

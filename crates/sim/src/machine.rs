@@ -4,7 +4,7 @@
 //! numbers for teaching and golden tests), and cards modelled from their makers' data sheets. Constants are given, not
 //! tuned: results are compared against them. Left to others: the formulas ([`Machine::kernel_table`]), and reading files.
 
-use crate::{CostError, Links, machine_file};
+use crate::{CostError, DiskRates, Links, machine_file};
 use serde::{Deserialize, Serialize};
 use vdnn_tensor::Bytes;
 
@@ -49,6 +49,9 @@ pub struct Machine {
     pub launch_us: f64,
     /// Device to host and back.
     pub link: Link,
+    /// The host's disk, where a description has figures for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Drive>,
     /// Share of the arithmetic peak that matrix products reach.
     pub gemm_efficiency: f64,
     /// Convolution algorithms.
@@ -90,6 +93,20 @@ pub struct Link {
     pub latency_us: f64,
     /// Number of copy engines. With one, the directions take turns.
     pub copy_engines: u32,
+}
+
+/// A disk: bytes a second, microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drive {
+    /// Where these numbers come from, for people.
+    pub source: String,
+    /// Sequential writes.
+    pub write: f64,
+    /// Sequential reads.
+    pub read: f64,
+    /// Fixed time of a transfer.
+    pub latency_us: f64,
 }
 
 /// How convolutions run.
@@ -185,7 +202,7 @@ impl Machine {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// The rates of copies between device and host.
+    /// The rates of copies between device and host, and of the host's disk.
     ///
     /// No copy is faster than device memory, of which it uses its bytes once. A single copy engine serves both
     /// directions in turns, which is half the rate for each.
@@ -194,7 +211,8 @@ impl Machine {
         let (d2h, h2d) = (self.link.d2h.min(memory), self.link.h2d.min(memory));
         let turns = if self.link.copy_engines < 2 { d2h.min(h2d) / 2.0 } else { f64::INFINITY };
         let duplex_each = self.link.duplex_each.min(memory / 2.0).min(turns);
-        Links { d2h, h2d, duplex_each, latency: self.link.latency_us * 1e-6 }
+        let rates = |disk: &Drive| DiskRates { write: disk.write, read: disk.read, latency: disk.latency_us * 1e-6 };
+        Links { d2h, h2d, duplex_each, latency: self.link.latency_us * 1e-6, disk: self.disk.as_ref().map(rates) }
     }
 }
 

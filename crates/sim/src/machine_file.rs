@@ -69,6 +69,12 @@ fn check_numbers(machine: &Machine) -> Result<(), Refusal> {
     ] {
         positive(field, value)?;
     }
+    if let Some(disk) = &machine.disk {
+        positive("disk.write", disk.write)?;
+        positive("disk.read", disk.read)?;
+        let time = disk.latency_us;
+        require("disk.latency_us", time >= 0.0 && time.is_finite(), "a time of at least 0", time)?;
+    }
     for (field, share) in [("dram_efficiency", machine.dram_efficiency), ("gemm_efficiency", machine.gemm_efficiency)] {
         require(field, share > 0.0 && share <= 1.0, "a share above 0 and at most 1", share)?;
     }

@@ -71,10 +71,11 @@ impl ProfileCost {
         &self.profile
     }
 
-    /// Measured rates. A profile records no latency: it is the fallback machine's, or 0.
+    /// Measured rates. A profile records no latency: it is the fallback machine's, or 0. Nor does it record a disk.
     pub fn links(&self) -> Links {
-        let latency = self.fallback.as_ref().map_or(0.0, |machine| machine.links().latency);
-        Links { d2h: self.profile.d2h, h2d: self.profile.h2d, duplex_each: self.profile.duplex_each, latency }
+        let machine = self.fallback.as_ref().map(Machine::links);
+        let (latency, disk) = machine.map_or((0.0, None), |links| (links.latency, links.disk));
+        Links { d2h: self.profile.d2h, h2d: self.profile.h2d, duplex_each: self.profile.duplex_each, latency, disk }
     }
 
     /// Prices every node of a program.

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! A launch takes its table time; a copy takes the link's latency, then shares its direction's rate equally with other
-//! copies the same way; `Alloc`, `Free`, `Record` and `Wait` take no time. Launches on several compute streams do not slow
+//! copies the same way (a disk's with copies of both its ways); `Alloc`, `Free`, `Record` and `Wait` take no time. Launches on several compute streams do not slow
 //! each other, and copies do not slow launches. [`Simulator::new`] looks all names up once; a run is then linear in the
 //! commands (times the number of streams), so planners can afford thousands. Left to others: whether the schedule is
 //! right (`check`), what kernels cost ([`crate::Machine`], [`crate::ProfileCost`]).
 
-use crate::{Links, SimError, Stuck};
+use crate::{DiskRates, Links, SimError, Stuck};
 use vdnn_graph::NodeId;
 use vdnn_schedule::{Action, Direction, KernelTable, Region, Schedule, Span, Timeline};
 
@@ -36,11 +36,20 @@ pub struct Simulator<'a> {
     commands: Vec<u32>,
 }
 
+/// The way a copy takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Down,
+    Up,
+    Write,
+    Read,
+}
+
 /// What a stream does next.
 #[derive(Clone, Copy, Debug)]
 enum Item {
     Launch { span: u32, seconds: f64 },
-    Transfer { span: u32, direction: Direction, bytes: f64 },
+    Transfer { span: u32, route: Route, bytes: f64 },
     Record { event: u32 },
     Wait { event: u32, command: u32 },
 }
@@ -50,7 +59,7 @@ impl<'a> Simulator<'a> {
     ///
     /// # Errors
     /// [`SimError`] when a launch is not in the table, an id is out of range, a time or rate is not a usable number, or a
-    /// transfer is not between device and host.
+    /// transfer takes a way that has no rate.
     pub fn new(schedule: &'a Schedule, table: &KernelTable, links: &Links) -> Result<Self, SimError> {
         check_links(links)?;
         let mut simulator = Simulator {
@@ -103,13 +112,50 @@ impl<'a> Simulator<'a> {
                 Some(Item::Launch { span: self.span(index), seconds })
             }
             Action::Transfer { direction, src, dst } => {
-                check_route(schedule, index, src, dst)?;
+                let route = self.route(index, *direction, src, dst)?;
                 let bytes = src.bytes() as f64;
-                Some(Item::Transfer { span: self.span(index), direction: *direction, bytes })
+                Some(Item::Transfer { span: self.span(index), route, bytes })
             }
             Action::Record(id) => Some(Item::Record { event: event(id.index())? as u32 }),
             Action::Wait(id) => Some(Item::Wait { event: event(id.index())? as u32, command: index as u32 }),
         })
+    }
+
+    /// The way of a copy: along the link of device and host, or of host and disk where there is one.
+    fn route(&self, command: usize, direction: Direction, src: &Region, dst: &Region) -> Result<Route, SimError> {
+        use vdnn_schedule::Space::{Device, Disk, Host};
+        let space = |region: &Region| {
+            let buffer = in_range(command, "buffer", region.buffer.index(), self.schedule.buffers.len())?;
+            Ok(self.schedule.buffers[buffer].space)
+        };
+        match (space(src)?, space(dst)?) {
+            (Device, Host) | (Host, Device) if direction == Direction::Offload => Ok(Route::Down),
+            (Device, Host) | (Host, Device) => Ok(Route::Up),
+            (Host, Disk) if self.links.disk.is_some() => Ok(Route::Write),
+            (Disk, Host) if self.links.disk.is_some() => Ok(Route::Read),
+            (src, dst) => Err(SimError::NoLink { command, src, dst }),
+        }
+    }
+
+    fn latency(&self, route: Route) -> f64 {
+        match (route, &self.links.disk) {
+            (Route::Write | Route::Read, Some(disk)) => disk.latency,
+            _ => self.links.latency,
+        }
+    }
+
+    /// The rate of a copy beside all that are moving, itself among them. A disk's rate is shared by both of its ways.
+    fn share(&self, route: Route, moving: [usize; 4]) -> f64 {
+        let both = moving[0] > 0 && moving[1] > 0;
+        let disk = |rate: fn(&DiskRates) -> f64| {
+            self.links.disk.as_ref().map_or(f64::INFINITY, rate) / (moving[2] + moving[3]) as f64
+        };
+        match route {
+            Route::Down => self.links.rate(Direction::Offload, both) / moving[0] as f64,
+            Route::Up => self.links.rate(Direction::Prefetch, both) / moving[1] as f64,
+            Route::Write => disk(|disk| disk.write),
+            Route::Read => disk(|disk| disk.read),
+        }
     }
 
     fn span(&mut self, command: usize) -> u32 {
@@ -131,9 +177,9 @@ enum State {
     /// Runs a kernel.
     Busy { span: u32, start: f64, until: f64 },
     /// In a copy's latency.
-    Latency { span: u32, start: f64, until: f64, direction: Direction, bytes: f64 },
+    Latency { span: u32, start: f64, until: f64, route: Route, bytes: f64 },
     /// Moves bytes: `remaining` at time `since`, done at `until` unless the rate changes.
-    Moving { span: u32, start: f64, until: f64, direction: Direction, remaining: f64, since: f64, rate: f64 },
+    Moving { span: u32, start: f64, until: f64, route: Route, remaining: f64, since: f64, rate: f64 },
     /// Waits for an event.
     Blocked { event: u32, command: u32 },
     /// Has no more commands.
@@ -199,9 +245,9 @@ impl<'s> Run<'s> {
                     self.states[stream] = State::Busy { span, start: now, until: now + seconds };
                     return;
                 }
-                Item::Transfer { span, direction, bytes } => {
-                    let until = now + self.simulator.links.latency;
-                    self.states[stream] = State::Latency { span, start: now, until, direction, bytes };
+                Item::Transfer { span, route, bytes } => {
+                    let until = now + self.simulator.latency(route);
+                    self.states[stream] = State::Latency { span, start: now, until, route, bytes };
                     return;
                 }
                 Item::Record { event } => self.fire(event),
@@ -227,17 +273,16 @@ impl<'s> Run<'s> {
     /// Gives every moving copy its rate. A copy whose rate stays keeps its end, so that lone copies end exactly on time.
     fn share_rates(&mut self) {
         self.rates_stale = false;
-        let mut moving = [0usize; 2];
+        let mut moving = [0usize; 4];
         for state in &self.states {
-            if let State::Moving { direction, .. } = state {
-                moving[*direction as usize] += 1;
+            if let State::Moving { route, .. } = state {
+                moving[*route as usize] += 1;
             }
         }
-        let both = moving[0] > 0 && moving[1] > 0;
         let now = self.now;
         for state in &mut self.states {
-            if let State::Moving { until, direction, remaining, since, rate, .. } = state {
-                let share = self.simulator.links.rate(*direction, both) / moving[*direction as usize] as f64;
+            if let State::Moving { until, route, remaining, since, rate, .. } = state {
+                let share = self.simulator.share(*route, moving);
                 if share != *rate {
                     *remaining = (*remaining - *rate * (now - *since)).max(0.0);
                     *since = now;
@@ -266,9 +311,8 @@ impl<'s> Run<'s> {
                     done(span, start, until);
                     *state = State::Ready;
                 }
-                State::Latency { span, start, until, direction, bytes } if until <= now => {
-                    *state =
-                        State::Moving { span, start, until: now, direction, remaining: bytes, since: now, rate: 0.0 };
+                State::Latency { span, start, until, route, bytes } if until <= now => {
+                    *state = State::Moving { span, start, until: now, route, remaining: bytes, since: now, rate: 0.0 };
                     self.rates_stale = true;
                 }
                 State::Moving { span, start, until, .. } if until <= now => {
@@ -308,28 +352,22 @@ fn launch_seconds(schedule: &Schedule, table: &KernelTable, node: usize, algo: u
     Err(SimError::BadNumber { what, expected: "non-negative", found: choice.seconds })
 }
 
-fn check_route(schedule: &Schedule, command: usize, src: &Region, dst: &Region) -> Result<(), SimError> {
-    use vdnn_schedule::Space::{Device, Host};
-    let space = |region: &Region| {
-        let buffer = in_range(command, "buffer", region.buffer.index(), schedule.buffers.len())?;
-        Ok(schedule.buffers[buffer].space)
-    };
-    match (space(src)?, space(dst)?) {
-        (Device, Host) | (Host, Device) => Ok(()),
-        (src, dst) => Err(SimError::NoLink { command, src, dst }),
-    }
-}
-
 fn check_links(links: &Links) -> Result<(), SimError> {
-    for (what, rate) in [("d2h", links.d2h), ("h2d", links.h2d), ("duplex_each", links.duplex_each)] {
+    let (write, read) = links.disk.map_or((1.0, 1.0), |disk| (disk.write, disk.read));
+    let disk = [("disk write", write), ("disk read", read)];
+    let links_own = [("d2h", links.d2h), ("h2d", links.h2d), ("duplex_each", links.duplex_each)];
+    for (what, rate) in links_own.into_iter().chain(disk) {
         if !(rate > 0.0 && rate.is_finite()) {
             return Err(SimError::BadNumber { what: format!("link rate {what}"), expected: "positive", found: rate });
         }
     }
-    if links.latency >= 0.0 && links.latency.is_finite() {
-        return Ok(());
+    let times = [("link latency", Some(links.latency)), ("disk latency", links.disk.map(|disk| disk.latency))];
+    for (what, time) in times {
+        if let Some(found) = time.filter(|time| !(*time >= 0.0 && time.is_finite())) {
+            return Err(SimError::BadNumber { what: what.to_string(), expected: "non-negative", found });
+        }
     }
-    Err(SimError::BadNumber { what: "link latency".to_string(), expected: "non-negative", found: links.latency })
+    Ok(())
 }
 
 fn in_range(command: usize, what: &'static str, index: usize, count: usize) -> Result<usize, SimError> {

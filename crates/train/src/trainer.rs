@@ -126,6 +126,7 @@ impl Trainer {
         let all = || train.iter().chain(&eval).map(|(_, planned)| &planned.schedule);
         let peak = |space| all().map(|schedule| schedule.peak_bytes(space)).max().unwrap_or(0);
         executor.reserve(peak(Space::Device), peak(Space::Host))?;
+        executor.reserve_disk(peak(Space::Disk))?;
         let mut add = |planned: Vec<(u64, Planned)>| -> Result<BTreeMap<u64, Ready>, TrainError> {
             let mut ready = BTreeMap::new();
             for (size, planned) in planned {
@@ -307,6 +308,11 @@ impl Trainer {
     /// Memory actually used, as the device measures it.
     pub fn measured_peak(&mut self) -> Option<Bytes> {
         self.executor.measured_peak()
+    }
+
+    /// The same of the host arena, where the device measures that.
+    pub fn measured_host_peak(&mut self) -> Option<Bytes> {
+        self.executor.measured_host_peak()
     }
 
     /// What the device is.

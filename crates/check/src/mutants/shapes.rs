@@ -19,6 +19,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     operator(Rule::WellFormed, "shrink a buffer", Over::Buffers, shrunk),
     operator(Rule::WellFormed, "misalign a buffer", Over::Buffers, misaligned),
     operator(Rule::WellFormed, "buffer in another space", Over::Buffers, wrong_space),
+    operator(Rule::WellFormed, "copy in the next tier", Over::Buffers, other_tier),
     operator(Rule::WellFormed, "arena larger than its buffers", Over::Arenas, loose_arena),
     operator(Rule::Budget, "budget below the extent", Over::Arenas, tight_budget),
 ];
@@ -133,6 +134,19 @@ fn wrong_space(schedule: &Schedule, at: usize) -> Option<Schedule> {
     let space = if schedule.buffers[at].space == Space::Device { Space::Host } else { Space::Device };
     let free = schedule.buffers[at].kind != BufferKind::Home;
     free.then(|| {
+        edited(schedule, |copy| {
+            copy.buffers[at].space = space;
+            fit_arenas(copy);
+        })
+    })?
+}
+
+/// A copy in the file that is said to be in host memory, or the other way round where there is a file.
+fn other_tier(schedule: &Schedule, at: usize) -> Option<Schedule> {
+    schedule.arena(Space::Disk)?;
+    let space = if schedule.buffers[at].space == Space::Disk { Space::Host } else { Space::Disk };
+    let copy = schedule.buffers[at].kind == BufferKind::Copy;
+    copy.then(|| {
         edited(schedule, |copy| {
             copy.buffers[at].space = space;
             fit_arenas(copy);

@@ -11,7 +11,7 @@ use vdnn_tensor::{HostTensor, Philox};
 use vdnn_train::{Encodings, Feed, Network, Optimization, Recipe, Settings, Trainer};
 
 /// What planning assumes of the link.
-pub const LINKS: Links = Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6 };
+pub const LINKS: Links = Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6, disk: None };
 
 /// How a network is trained here.
 pub struct Run<'a> {
@@ -21,6 +21,9 @@ pub struct Run<'a> {
     pub policy: &'a str,
     pub options: Options,
     pub budget: Option<u64>,
+    pub host_budget: Option<u64>,
+    pub disk_budget: Option<u64>,
+    pub links: Links,
     pub optimizer: Optimizer,
     pub algos_from: Option<Schedule>,
     pub encodings: Encodings,
@@ -37,6 +40,9 @@ impl Run<'_> {
             policy: "none",
             options: Options::default(),
             budget: None,
+            host_budget: None,
+            disk_budget: None,
+            links: LINKS,
             optimizer,
             algos_from: None,
             encodings: Encodings::Auto,
@@ -48,10 +54,10 @@ impl Run<'_> {
         let policy = policies::find(self.policy).ok_or_else(|| format!("no policy {}", self.policy))?;
         let settings = Settings {
             options: self.options,
-            budgets: Budgets { device: self.budget, host: None },
+            budgets: Budgets { device: self.budget, host: self.host_budget, disk: self.disk_budget },
             algos_from: self.algos_from.clone(),
             encodings: self.encodings,
-            ..Settings::new(policy, LINKS)
+            ..Settings::new(policy, self.links)
         };
         let optimization = Optimization { optimizer: self.optimizer, update_at: UpdateAt::Layer, decay_vectors: true };
         let recipe = Recipe {

@@ -3,7 +3,10 @@
 use vdnn_runtime::DeviceError;
 use vdnn_schedule::{Direction, Space};
 
+use std::sync::Arc;
+
 use super::backend;
+use super::disk::{DiskCopy, DiskTier};
 use super::gpu::Gpu;
 use crate::CudaError;
 use crate::context::Stream;
@@ -25,6 +28,8 @@ pub(super) struct Arenas {
     device: DeviceArena,
     host: Option<PinnedArena>,
     staging: Option<PinnedArena>,
+    /// The file for what the host arena does not hold.
+    pub disk: Option<Arc<DiskTier>>,
     /// Device memory that went with pinning the host arena: the GPU's page tables for it.
     page_tables: u64,
     /// Bytes of the staging memory under copies that may still run.
@@ -50,7 +55,7 @@ impl Arenas {
         let device = DeviceArena::new(&gpu.context, device).map_err(backend)?;
         device.fill(&gpu.streams.compute, 0, device.bytes(), POISON).map_err(backend)?;
         gpu.streams.compute.synchronize().map_err(backend)?;
-        Ok(Arenas { device, host, staging: None, page_tables, staged: 0 })
+        Ok(Arenas { device, host, staging: None, disk: None, page_tables, staged: 0 })
     }
 
     pub fn device_bytes(&self) -> u64 {
@@ -72,7 +77,7 @@ impl Arenas {
         match space {
             Space::Device => self.device_bytes(),
             Space::Host => self.host_bytes(),
-            Space::Disk => 0,
+            Space::Disk => self.disk.as_ref().map_or(0, |disk| disk.bytes()),
         }
     }
 
@@ -98,6 +103,23 @@ impl Arenas {
             self.staged = 0;
         }
         Ok(())
+    }
+
+    /// A copy between a slot of the host arena and the file, ready to be queued.
+    ///
+    /// # Errors
+    /// What is missing, or does not lie in one piece.
+    pub fn disk_copy(&self, direction: Direction, slot: Rows, file: Rows) -> Result<Arc<DiskCopy>, String> {
+        let (Some(host), Some(disk)) = (&self.host, &self.disk) else {
+            return Err("expected host memory and a disk reserved before".to_string());
+        };
+        if slot.rows > 1 || file.rows > 1 || slot.offset + slot.bytes() > host.bytes() {
+            return Err(format!("expected one piece to or from disk, found {} and {} rows", slot.rows, file.rows));
+        }
+        let at = host.base().wrapping_add(slot.offset as usize);
+        // SAFETY: the slot lies within the host arena, which the device drops after its streams have run dry; the schedule,
+        // which was checked, gives its bytes to this copy while it runs.
+        Ok(unsafe { DiskCopy::new(Arc::clone(disk), direction, at, slot.bytes() as usize, file.offset) })
     }
 
     /// Queues a transfer of a schedule on the stream that the schedule names.

@@ -13,6 +13,7 @@ fn stream(gpu: &Gpu, lane: Lane) -> &Stream {
         Lane::Compute => &gpu.streams.compute,
         Lane::Offload => &gpu.streams.offload,
         Lane::Prefetch => &gpu.streams.prefetch,
+        Lane::Disk => &gpu.streams.disk,
     }
 }
 
@@ -29,6 +30,7 @@ impl Prepared {
             Task::Nothing => {}
             Task::Launch(works) => works.iter().try_for_each(|work| work.run(gpu))?,
             Task::Transfer { direction, src, dst } => arenas.transfer(stream, *direction, *src, *dst)?,
+            Task::Disk(copy) => copy.queue(stream)?,
             Task::Record(event) => stream.record(&self.events[*event])?,
             Task::Wait(event) => stream.wait(&self.events[*event])?,
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  command ─► Launch   ─► works at final addresses      (own kernels, plans, products; none when nothing is to do)
-//!          ─► Transfer ─► rows in both arenas
+//!          ─► Transfer ─► rows in both arenas, or a function of the host for what rests on disk
 //!          ─► Record, Wait ─► event
 //!          ─► Alloc, Free ─► nothing: addresses were planned
 //! ```
@@ -20,6 +20,7 @@ use vdnn_tensor::TensorType;
 
 use super::arenas::Arenas;
 use super::bench::precision;
+use super::disk::DiskCopy;
 use super::gpu::{Bytes, Gpu, Work};
 use super::site::{Plans, Site};
 use super::{backend, label};
@@ -33,6 +34,7 @@ pub(super) enum Task {
     Nothing,
     Launch(Vec<Work>),
     Transfer { direction: Direction, src: Rows, dst: Rows },
+    Disk(Arc<DiskCopy>),
     Record(usize),
     Wait(usize),
 }
@@ -43,6 +45,7 @@ pub(super) enum Lane {
     Compute,
     Offload,
     Prefetch,
+    Disk,
 }
 
 /// A schedule's tasks, one a command, with the events they use.
@@ -80,7 +83,7 @@ impl Prepared {
         resolver.load(&tasks, gpu)?;
         let context = gpu.context.clone();
         let timed = |(_, task): &(Lane, Task)| match task {
-            Task::Transfer { .. } => true,
+            Task::Transfer { .. } | Task::Disk(_) => true,
             Task::Launch(works) => !works.is_empty(),
             _ => false,
         };
@@ -91,6 +94,11 @@ impl Prepared {
         let events = Event::many(&context, Timing::Off, schedule.events.len()).map_err(backend)?;
         let start = Event::new(&context, Timing::On).map_err(backend)?;
         Ok(Prepared { tasks, events, times: times.map_err(backend)?, start, schedule, graph: None })
+    }
+
+    /// Whether values rest on disk.
+    pub fn uses_disk(&self) -> bool {
+        self.tasks.iter().any(|(lane, _)| *lane == Lane::Disk)
     }
 }
 
@@ -110,10 +118,8 @@ impl Resolver<'_> {
         if schedule.nodes.len() != graph.nodes().len() || schedule.values.len() != graph.values().len() {
             return refuse("expected the nodes and values of the program it is run with".to_string());
         }
-        for (space, reserved) in
-            [(Space::Device, self.arenas.device_bytes()), (Space::Host, self.arenas.host_bytes()), (Space::Disk, 0)]
-        {
-            let needed = schedule.peak_bytes(space);
+        for space in [Space::Device, Space::Host, Space::Disk] {
+            let (needed, reserved) = (schedule.peak_bytes(space), self.arenas.bytes_of(space));
             if needed > reserved {
                 return refuse(format!("expected {needed} bytes of {space:?} memory, found {reserved} reserved"));
             }
@@ -131,8 +137,9 @@ impl Resolver<'_> {
             Some(StreamRole::Compute) => Ok(Lane::Compute),
             Some(StreamRole::Offload) => Ok(Lane::Offload),
             Some(StreamRole::Prefetch) => Ok(Lane::Prefetch),
+            Some(StreamRole::Disk) => Ok(Lane::Disk),
             found => {
-                let reason = format!("expected a compute, offload or prefetch stream, found {found:?}");
+                let reason = format!("expected a compute, offload, prefetch or disk stream, found {found:?}");
                 Err(self.refuse(command, reason))
             }
         }
@@ -144,7 +151,10 @@ impl Resolver<'_> {
             Action::Alloc(_) | Action::Free(_) => Ok(Task::Nothing),
             Action::Record(id) => self.event(*id).map(Task::Record).map_err(refuse),
             Action::Wait(id) => self.event(*id).map(Task::Wait).map_err(refuse),
-            Action::Transfer { direction, src, dst } => self.transfer(*direction, src, dst).map_err(refuse),
+            Action::Transfer { direction, src, dst } => {
+                let lane = self.lane(command)?;
+                self.transfer(lane, *direction, src, dst).map_err(refuse)
+            }
             Action::Launch { .. } => self.launch(command, gpu, plans).map(Task::Launch),
         }
     }
@@ -156,10 +166,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn transfer(&self, direction: Direction, src: &Region, dst: &Region) -> Result<Task, String> {
-        let (from, to) = match direction {
-            Direction::Offload => (Space::Device, Space::Host),
-            Direction::Prefetch => (Space::Host, Space::Device),
+    fn transfer(&self, lane: Lane, direction: Direction, src: &Region, dst: &Region) -> Result<Task, String> {
+        let (from, to) = match (direction, lane) {
+            (Direction::Offload, Lane::Disk) => (Space::Host, Space::Disk),
+            (Direction::Prefetch, Lane::Disk) => (Space::Disk, Space::Host),
+            (Direction::Offload, _) => (Space::Device, Space::Host),
+            (Direction::Prefetch, _) => (Space::Host, Space::Device),
         };
         let (source, target) = (self.rows(src, from)?, self.rows(dst, to)?);
         if source.bytes() != target.bytes() {
@@ -169,7 +181,11 @@ impl Resolver<'_> {
                 target.bytes()
             ));
         }
-        Ok(Task::Transfer { direction, src: source, dst: target })
+        match (lane, direction) {
+            (Lane::Disk, Direction::Offload) => self.arenas.disk_copy(direction, source, target).map(Task::Disk),
+            (Lane::Disk, Direction::Prefetch) => self.arenas.disk_copy(direction, target, source).map(Task::Disk),
+            _ => Ok(Task::Transfer { direction, src: source, dst: target }),
+        }
     }
 
     /// A launch's works. Kernels run on the compute stream, to which the libraries' handles are bound.
@@ -235,7 +251,7 @@ impl Resolver<'_> {
                 buffer.bytes, buffer.name
             ));
         }
-        let reserved = if space == Space::Host { self.arenas.host_bytes() } else { self.arenas.device_bytes() };
+        let reserved = self.arenas.bytes_of(space);
         match buffer.offset.checked_add(buffer.bytes) {
             Some(end) if end <= reserved => Ok(Rows { offset: buffer.offset + offset, rows, row_bytes, stride }),
             _ => Err(format!("expected {} within the {reserved} bytes reserved, found it beyond", buffer.name)),

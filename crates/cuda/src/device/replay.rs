@@ -2,7 +2,8 @@
 //!
 //! Launches, copies and waits are captured at their planned addresses, as `issue` queues them. What varies between
 //! iterations is in buffers, so every replay is the same graph. Where capture fails, or is not wanted, commands are issued
-//! one by one; the device's description then says why.
+//! one by one; the device's description then says why. Schedules with values on disk are not captured: their copies are
+//! functions of the host, whose failures end an iteration.
 
 use super::arenas::Arenas;
 use super::gpu::Gpu;
@@ -28,6 +29,10 @@ impl Replay {
     /// Captures a schedule, if that is wanted.
     pub fn capture(&mut self, prepared: &mut Prepared, gpu: &Gpu, arenas: &Arenas) {
         if !self.on {
+            return;
+        }
+        if prepared.uses_disk() {
+            self.refused = Some("values rest on disk".to_string());
             return;
         }
         let commands = 0..prepared.tasks.len();

@@ -72,7 +72,8 @@ fn ten_thousand_layers_under_every_policy() {
             let moves = schedule.transfer_bytes(Direction::Offload) > 0;
             assert_eq!(moves, matches!(name, "all" | "conv"));
             let peak = schedule.peak_bytes(Space::Device);
-            let with = |device| Problem { budgets: Budgets { device: Some(device), host: None }, ..problem };
+            let with =
+                |device| Problem { budgets: Budgets { device: Some(device), host: None, disk: None }, ..problem };
             let floor = policy.plan(&with(0)).unwrap_err().floor;
             assert!(floor <= peak);
             drop((schedule, plan));

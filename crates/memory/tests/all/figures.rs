@@ -29,7 +29,7 @@ pub fn on_titan_x(program: &Program, policy: &str, budget: Option<u64>) -> Sched
         kernels: &kernels,
         links: machine.links(),
         homes: &homes,
-        budgets: Budgets { device: budget, host: Some(machine.host_bytes) },
+        budgets: Budgets { device: budget, host: Some(machine.host_bytes), disk: None },
         options: Options { min_offload: 0, memory_optimal_workspace: 0, ..Options::default() },
         encoded: None,
     };

@@ -192,7 +192,7 @@ fn the_host_budget_is_kept_or_refused() {
     let (schedule, plan) = compile_with_policy(&problem, policy.as_ref()).unwrap();
     let needed = schedule.peak_bytes(Space::Host);
     assert!(needed > 0 && needed <= schedule.transfer_bytes(Direction::Offload) + 256 * 64);
-    let with_host = |host| Problem { budgets: Budgets { device: None, host: Some(host) }, ..problem };
+    let with_host = |host| Problem { budgets: Budgets { device: None, host: Some(host), disk: None }, ..problem };
     assert_eq!(compile(&with_host(needed), &plan, "all").unwrap().peak_bytes(Space::Host), needed);
     match compile(&with_host(needed - 1), &plan, "all") {
         Err(error @ PlanError::HostBudget { .. }) => {
@@ -227,8 +227,15 @@ fn plans_that_break_a_rule_are_refused() {
     refused(&iteration, &with(window(from + 2, from + 1)), "expected from < release <= fetch <= to");
     refused(&iteration, &with(window(from + 1, to + 1)), "expected from < release <= fetch <= to");
     refused(&iteration, &with(Residency::Drop), "the next use reads it");
-    let disk = Residency::Offload { tier: Tier::Disk, release: Step(from + 1), fetch: Step(to) };
-    refused(&iteration, &with(disk), "disk");
+    let disk = |written, read| {
+        let tier = Tier::Disk { written: Step(written), read: Step(read) };
+        with(Residency::Offload { tier, release: Step(from + 1), fetch: Step(to - 1) })
+    };
+    assert!(iteration.compile(options(), &disk(from + 1, to - 1)).is_ok());
+    assert!(iteration.compile(options(), &disk(to, from + 1)).is_ok());
+    for (written, read) in [(from, to - 1), (to + 1, to - 1), (from + 1, from), (from + 1, to)] {
+        refused(&iteration, &disk(written, read), "expected from < written <= to and from < read <= fetch");
+    }
     refused(&iteration, &MemoryPlan { order: kept.order[1..].to_vec(), ..kept.clone() }, "never runs");
     let mut order = kept.order.clone();
     order[3].run = 1;

@@ -10,11 +10,14 @@ use vdnn_layers::Net;
 use vdnn_memory::{Budgets, Encoded, HomeLayout, MemoryPlan, Options, PlanError, Problem, compile};
 use vdnn_runtime::{CpuDevice, Device, DeviceError, Executor, KernelRequest, ScheduleId};
 use vdnn_schedule::{KernelTable, Schedule};
-use vdnn_sim::Links;
+use vdnn_sim::{DiskRates, Links};
 use vdnn_tensor::{DType, HostTensor};
 
 /// Copies about as slow as kernels, so that windows matter.
-pub const LINKS: Links = Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0 };
+pub const LINKS: Links = Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0, disk: Some(DISK) };
+
+/// A disk a third as fast.
+const DISK: DiskRates = DiskRates { write: 3e8, read: 4e8, latency: 0.0 };
 
 /// Small values count.
 pub fn options() -> Options {
@@ -96,7 +99,7 @@ impl Iteration {
             kernels: &self.kernels,
             links: LINKS,
             homes: &self.homes,
-            budgets: Budgets { device, host: None },
+            budgets: Budgets { device, host: None, disk: None },
             options,
             encoded: None,
         }
@@ -144,7 +147,9 @@ impl Iteration {
 
     /// Runs in order on the CPU.
     pub fn run_on_cpu(&self, schedule: &Arc<Schedule>, iterations: u64) -> State {
-        self.run(Box::new(CpuDevice::with_threads(1).unwrap()), schedule, iterations).unwrap()
+        let mut device = CpuDevice::with_threads(1).unwrap();
+        device.set_disk_folder(&std::env::temp_dir());
+        self.run(Box::new(device), schedule, iterations).unwrap()
     }
 
     /// Writes parameters and states as they start.

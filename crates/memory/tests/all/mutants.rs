@@ -5,7 +5,7 @@
 //! count of interleavings for each harmless mutant runs in `examples/mutants_full.rs`.
 
 use crate::iteration::{Iteration, State, options, sgd};
-use crate::plan::every_gap;
+use crate::plan::{every_gap, every_gap_on_disk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use vdnn_check::mutants::{Mutant, mutants};
 use vdnn_layers::{
     BatchNorm2d, Conv2d, Dropout, Flatten, Layer, Linear, MaxPool2d, Net, NetOptions, Relu, add, concat,
 };
-use vdnn_memory::{compile, compile_with_policy, policies};
+use vdnn_memory::{Budgets, Problem, compile, compile_with_policy, policies};
 use vdnn_runtime::{ChaosDevice, cpu};
 use vdnn_schedule::{Direction, Schedule, Space};
 
@@ -62,6 +62,19 @@ fn away_in_every_gap() -> (Iteration, Schedule) {
     let schedule = compile(&iteration.problem(options(), None), &every_gap(&iteration.program), "test").unwrap();
     assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
     assert!(schedule.transfer_bytes(Direction::Offload) < schedule.transfer_bytes(Direction::Prefetch));
+    (iteration, schedule)
+}
+
+/// The same iteration with everything on disk in every gap.
+pub fn on_disk() -> (Iteration, Schedule) {
+    let (iteration, _) = subject();
+    let plan = every_gap_on_disk(&iteration.program);
+    let problem = iteration.problem(options(), None);
+    let budgets = Budgets { disk: Some(1 << 20), ..problem.budgets };
+    let schedule = compile(&Problem { budgets, ..problem }, &plan, "test").unwrap();
+    assert!(vdnn_check::check(&schedule, &iteration.program).is_empty());
+    assert!(schedule.disk_bytes(Direction::Offload) == schedule.transfer_bytes(Direction::Offload));
+    assert!(schedule.disk_bytes(Direction::Prefetch) == schedule.transfer_bytes(Direction::Prefetch));
     (iteration, schedule)
 }
 
@@ -169,6 +182,7 @@ fn no_mutant_is_accepted_and_harmful() {
     none_harmful(&judge(6, subject()));
     none_harmful(&judge(2, away_in_every_gap()));
     none_harmful(&judge(2, streamed()));
+    none_harmful(&judge(2, on_disk()));
 }
 
 fn none_harmful(counts: &BTreeMap<Rule, Count>) {

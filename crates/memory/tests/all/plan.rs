@@ -25,7 +25,11 @@ pub fn random_plan(problem: &Problem<'_>, random: &mut Random) -> MemoryPlan {
         for gap in liveness.gaps(root).chain(liveness.wrap(root)).filter(full) {
             let key = (root, plan.order[gap.to.step.index()]);
             if random.chance(percent) && !plan.gaps.contains_key(&key) {
-                plan.gaps.insert(key, random_window(&gap, plan.order.len(), random));
+                let window = random_window(&gap, plan.order.len(), random);
+                // What streams has its copy at home.
+                let may_rest = liveness.wrap(root).is_none();
+                plan.gaps
+                    .insert(key, if may_rest && random.chance(40) { on_disk(&gap, window, random) } else { window });
             }
         }
     }
@@ -39,6 +43,17 @@ pub fn every_gap(program: &Program) -> MemoryPlan {
         let Gap { root, from, to, .. } = gap;
         let away = Residency::Offload { tier: Tier::Host, release: Step(from.step.0 + 1), fetch: to.step };
         plan.gaps.insert((root, plan.order[to.step.index()]), away);
+    }
+    plan
+}
+
+/// The same with all of it on disk in every gap, written and read as late as can be, so that slots are in use for long.
+pub fn every_gap_on_disk(program: &Program) -> MemoryPlan {
+    let mut plan = every_gap(program);
+    for gap in full_and_idle(program, &plan) {
+        let tier = Tier::Disk { written: gap.to.step, read: Step(gap.from.step.0 + 2).min(gap.to.step) };
+        let (release, fetch) = (Step(gap.from.step.0 + 1), gap.to.step);
+        plan.gaps.insert((gap.root, plan.order[gap.to.step.index()]), Residency::Offload { tier, release, fetch });
     }
     plan
 }
@@ -58,6 +73,15 @@ pub fn random_window(gap: &Gap, n_steps: usize, random: &mut Random) -> Residenc
     let release = random.between(from + 1, latest);
     let fetch = random.between(if wraps { 0 } else { release }, to);
     Residency::Offload { tier: Tier::Host, release: Step(release as u32), fetch: Step(fetch as u32) }
+}
+
+/// The same window with the bytes on disk, and any legal slots.
+pub fn on_disk(gap: &Gap, window: Residency, random: &mut Random) -> Residency {
+    let Residency::Offload { release, fetch, .. } = window else { return window };
+    let after = u64::from(gap.from.step.0) + 1;
+    let written = Step(random.between(after, u64::from(gap.to.step.0)) as u32);
+    let read = Step(random.between(after, u64::from(fetch.0)) as u32);
+    Residency::Offload { tier: Tier::Disk { written, read }, release, fetch }
 }
 
 /// Tries to run a random stretch of forward nodes again before something in backward, dropping what they make in between.

@@ -11,7 +11,8 @@ use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::op::Adam;
 use vdnn_graph::{Node, Op, Phase, Program, Role};
 use vdnn_memory::{
-    Allocation, HomeLayout, MemoryPlan, Options, Placement, Prefetch, Residency, Sync, compile_with_policy, policies,
+    Allocation, Budgets, HomeLayout, MemoryPlan, MemoryPolicy, Options, Placement, PlanError, Prefetch, Problem,
+    Residency, Sync, compile_with_policy, policies,
 };
 use vdnn_runtime::{ChaosDevice, Device};
 use vdnn_schedule::{Action, Direction, Schedule, Space};
@@ -37,6 +38,8 @@ struct Seen {
     encoded: u64,
     encoded_again: u64,
     encoded_by_hybrid: u64,
+    on_disk: u64,
+    on_disk_by_policy: u64,
 }
 
 #[test]
@@ -63,9 +66,10 @@ fn any_interleaving_of_any_legal_plan_gives_the_same_bits() {
         seen.copied_once,
         seen.streamed,
         seen.encoded,
+        seen.on_disk,
     ];
     assert!(often.iter().all(|&n| n > GRAPHS / 6), "{seen:?}");
-    assert!(seen.encoded_again.min(seen.encoded_by_hybrid) > 10, "{seen:?}");
+    assert!(seen.encoded_again.min(seen.encoded_by_hybrid).min(seen.on_disk_by_policy) > 10, "{seen:?}");
     assert!(seen.dropped.min(seen.shared_parameter).min(seen.unused_branch).min(seen.network_wide) > 10, "{seen:?}");
 }
 
@@ -95,6 +99,9 @@ fn one_graph(seed: u64, seen: &mut Seen) {
     };
     let by_policy = encoded.as_ref().filter(|_| plan.is_encoded());
     let planned = by_hand.or(by_policy).unwrap_or(&iteration);
+    let to_disk = schedule.disk_bytes(Direction::Offload) > 0;
+    seen.on_disk_by_policy +=
+        u64::from(to_disk && schedule.arena(Space::Disk).is_some_and(|arena| arena.budget.is_some()));
     seen.encoded += u64::from(by_hand.is_some());
     seen.encoded_by_hybrid += u64::from(by_policy.is_some());
     seen.encoded_again += u64::from(plan.order.iter().any(|u| u.run > 0 && planned.is_encoded(u.node)));
@@ -165,10 +172,35 @@ fn by_policy(
     let state = if random.chance(30) { vdnn_memory::State::Auto } else { vdnn_memory::State::Device };
     let problem = iteration.problem_or(encoded, Options { state, ..options }, budget);
     let (schedule, plan) = compile_with_policy(&problem, policy.as_ref()).unwrap();
+    let (schedule, plan) = below(&problem, policy.as_ref(), random).unwrap_or((schedule, plan));
     assert!(!plan.is_encoded() || policy.takes_encodings());
     let violations = vdnn_check::check(&schedule, problem.of(&plan).program);
     assert!(violations.is_empty(), "{} under {budget:?}: {violations:#?}", entry.name);
     (Arc::new(schedule), plan)
+}
+
+/// Half of the time the same with a host budget that does not hold what leaves, and a disk; `None` where not even slots fit.
+fn below(problem: &Problem<'_>, policy: &dyn MemoryPolicy, random: &mut Random) -> Option<(Schedule, MemoryPlan)> {
+    let (schedule, _) = compile_with_policy(problem, policy).unwrap();
+    let (homes, needed) = (problem.homes.host_extent(), schedule.peak_bytes(Space::Host));
+    if needed <= homes || random.chance(50) {
+        return None;
+    }
+    let host = random.between(homes, needed - 1);
+    let budgets = Budgets { host: Some(host), disk: Some(1 << 40), ..problem.budgets };
+    match compile_with_policy(&Problem { budgets, ..*problem }, policy) {
+        Ok(compiled) => {
+            assert!(compiled.0.peak_bytes(Space::Host) <= host);
+            Some(compiled)
+        }
+        Err(PlanError::LowerBudgets { host_needed, host_budget, .. }) => {
+            assert!(host_needed > host_budget && host_budget == host);
+            None
+        }
+        // `hybrid` may have more stream than this host budget holds.
+        Err(PlanError::HostBudget { .. }) if problem.options.state == vdnn_memory::State::Auto => None,
+        Err(other) => panic!("{other}"),
+    }
 }
 
 impl Seen {
@@ -205,6 +237,7 @@ impl Seen {
                 schedule.transfer_bytes(Direction::Offload) < schedule.transfer_bytes(Direction::Prefetch),
             ),
             (&mut self.streamed, schedule.homes.iter().any(|home| schedule.buffer(home.buffer).space == Space::Host)),
+            (&mut self.on_disk, schedule.disk_bytes(Direction::Prefetch) > 0),
             (&mut self.network_wide, plan.allocation == Allocation::NetworkWide),
         ];
         yes.into_iter().for_each(|(count, is)| *count += u64::from(is));
@@ -228,6 +261,8 @@ impl Seen {
             encoded: self.encoded + other.encoded,
             encoded_again: self.encoded_again + other.encoded_again,
             encoded_by_hybrid: self.encoded_by_hybrid + other.encoded_by_hybrid,
+            on_disk: self.on_disk + other.on_disk,
+            on_disk_by_policy: self.on_disk_by_policy + other.on_disk_by_policy,
         }
     }
 }

@@ -71,8 +71,10 @@ fn what_nothing_updates_is_only_fetched() {
 fn homes_count_in_the_host_budget() {
     let iteration = streaming();
     let none = policies::find("none").unwrap();
-    let with_host =
-        |host| Problem { budgets: Budgets { device: None, host: Some(host) }, ..iteration.problem(options(), None) };
+    let with_host = |host| Problem {
+        budgets: Budgets { device: None, host: Some(host), disk: None },
+        ..iteration.problem(options(), None)
+    };
     let needed = iteration.homes.host_extent();
     let (schedule, _) = compile_with_policy(&with_host(needed), none.as_ref()).unwrap();
     assert_eq!(schedule.peak_bytes(Space::Host), needed);
@@ -126,6 +128,14 @@ fn illegal_windows_around_the_iteration_are_refused() {
     refused(&problem, &away(Tier::Host, from, to), "around the iteration");
     refused(&problem, &away(Tier::Host, end + 1, to), "around the iteration");
     refused(&problem, &away(Tier::Host, end, to + 1), "around the iteration");
-    refused(&problem, &away(Tier::Disk, end, to), "on disk");
+    refused(&problem, &away(Tier::Disk { written: Step(end), read: Step(to) }, end, to), "on disk");
+    let between =
+        liveness.streamed().iter().find_map(|&root| liveness.gaps(root).find(|gap| gap.to.step.0 > 5)).unwrap();
+    let (from, to) = (between.from.step, between.to.step);
+    let tier = Tier::Disk { written: to, read: to };
+    let mut within = plan.clone();
+    let ends = (between.root, plan.order[to.index()]);
+    within.gaps.insert(ends, Residency::Offload { tier, release: Step(from.0 + 1), fetch: to });
+    refused(&problem, &within, "its home in host memory holds its bytes");
     refused(&problem, &with(Residency::Drop), "the next iteration reads it");
 }

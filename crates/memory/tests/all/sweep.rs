@@ -59,7 +59,7 @@ impl Subject {
             kernels: &self.kernels,
             links: self.machine.links(),
             homes: &self.homes,
-            budgets: Budgets { device, host: Some(self.machine.host_bytes) },
+            budgets: Budgets { device, host: Some(self.machine.host_bytes), disk: None },
             options: Options { memory_optimal_workspace: 0, state: State::Device, ..Options::default() },
             encoded: self.encoded.as_ref().map(|(program, kernels)| Encoded { program, kernels }),
         }

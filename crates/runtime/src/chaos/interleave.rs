@@ -1,7 +1,8 @@
 //! One iteration as an interleaving of its streams' queues.
 
 use super::{POISON, poison};
-use crate::prepared::{Kernel, LaunchFn, Memory, Prepared, Task};
+use crate::memory::Memory;
+use crate::prepared::{Kernel, LaunchFn, Prepared, Task};
 use crate::{Borrow, DeviceError};
 use std::collections::VecDeque;
 use vdnn_schedule::StreamRole;

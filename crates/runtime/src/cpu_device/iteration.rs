@@ -1,7 +1,8 @@
 //! One iteration in flight, shared by the threads of its streams.
 
 use crate::DeviceError;
-use crate::prepared::{Copy, Kernel, LaunchFn, Memory, Prepared, Task};
+use crate::memory::Memory;
+use crate::prepared::{Kernel, LaunchFn, Prepared, Task};
 use rayon::ThreadPool;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,7 +119,7 @@ impl Iteration {
             // Addresses are planned: there is nothing to allocate.
             Task::Alloc(_) | Task::Free(_) => Ok(()),
             Task::Launch(kernel) => self.timed(command, || self.launch(kernel)),
-            Task::Transfer(copy) => self.timed(command, || self.transfer(copy)),
+            Task::Transfer(copy) => self.timed(command, || self.memory.transfer(copy)),
             Task::Record(event) => {
                 self.state().fired[*event] = true;
                 self.changed.notify_all();
@@ -134,11 +135,6 @@ impl Iteration {
     fn launch(&self, kernel: &Kernel) -> Result<(), DeviceError> {
         let mut borrow = self.memory.device.borrow(&kernel.access)?;
         self.pool.install(|| kernel.run(&mut borrow, &self.prepared.program.graph, self.launch))
-    }
-
-    fn transfer(&self, copy: &Copy) -> Result<(), DeviceError> {
-        let (mut src, mut dst) = (self.memory.borrow(&copy.src)?, self.memory.borrow(&copy.dst)?);
-        copy.run(&mut src, &mut dst, 0..copy.bytes)
     }
 
     /// Runs and, when timing is on, notes when.

@@ -2,13 +2,14 @@
 
 use super::CpuDevice;
 use crate::cpu::{LOOP, Launch};
-use crate::{Device, DeviceError, PreparedId};
+use crate::memory::Disk;
+use crate::{Device, DeviceError, DiskFile, PreparedId};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use vdnn_graph::{Graph, InPlace, NodeId, Op, Program, Step, ValueId};
 use vdnn_schedule::{
-    Action, AlgoId, Buffer, BufferId, BufferKind, Cause, Command, Event, EventId, FORMAT, Region, Schedule, Space,
-    StreamId, StreamRole,
+    Action, AlgoId, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Region, Schedule,
+    Space, StreamId, StreamRole,
 };
 use vdnn_tensor::{DType, TensorType};
 
@@ -134,6 +135,62 @@ fn unordered_writes_to_the_same_bytes_are_a_conflict() {
     HELD.1.notify_all();
     let error = device.finish().unwrap_err();
     assert!(matches!(&error, DeviceError::Conflict { first, second } if first == "a" && second == "b"), "{error}");
+}
+
+/// `a`, and on a disk stream beside it 64 bytes of host memory written to a file.
+fn with_disk() -> (Arc<Program>, Arc<Schedule>) {
+    let (program, schedule) = two_streams([0, 1, 2, 3]);
+    let mut schedule = Schedule::clone(&schedule);
+    for (name, space) in [("slot", Space::Host), ("file", Space::Disk)] {
+        let (kind, root) = (BufferKind::Copy, Some(ValueId(1)));
+        schedule.buffers.push(Buffer { name: name.to_string(), space, offset: 0, bytes: 64, kind, root });
+    }
+    schedule.streams[1] = StreamRole::Disk;
+    let [src, dst] = [4, 5].map(|id| Region::contiguous(BufferId(id), 0, 64));
+    schedule.commands[1].action = Action::Transfer { direction: Direction::Offload, src, dst };
+    (program, Arc::new(schedule))
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_ends_the_iteration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("full");
+    std::fs::write(&path, [0; 64]).unwrap();
+    for broken in [false, true] {
+        let mut device = CpuDevice::with_threads(1).unwrap();
+        device.reserve(256, 64).unwrap();
+        device.set_disk_folder(folder.path());
+        device.reserve_disk(64).unwrap();
+        assert!(device.reserve_disk(64).is_err(), "once");
+        if broken {
+            let memory = Arc::get_mut(device.memory.as_mut().unwrap()).unwrap();
+            memory.disk = Disk::File(DiskFile::read_only(&path, 64));
+        }
+        let (program, schedule) = with_disk();
+        let id = device.prepare(program, schedule).unwrap();
+        match run(&mut device, id) {
+            Ok(()) => assert!(!broken),
+            Err(DeviceError::Disk { way, file, offset: 0, bytes: 64, reason }) => {
+                assert!(
+                    broken && way == "write" && file.ends_with("full") && reason.contains("os error 9"),
+                    "{reason}"
+                );
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_disk_has_to_be_reserved_and_needs_a_folder() {
+    let (program, schedule) = with_disk();
+    let mut device = CpuDevice::with_threads(1).unwrap();
+    device.reserve(256, 64).unwrap();
+    let error = device.prepare(program, schedule).unwrap_err().to_string();
+    assert!(error.contains("on disk, of which nothing is reserved"), "{error}");
+    let error = device.reserve_disk(64).unwrap_err().to_string();
+    assert!(error.contains("expected a folder"), "{error}");
+    device.reserve_disk(0).unwrap();
 }
 
 #[test]

@@ -24,6 +24,8 @@ fn counts_are_the_schedules() {
         waits: 3 * 4,
         offload_bytes: 3 * moved,
         prefetch_bytes: 3 * moved,
+        to_disk_bytes: 0,
+        from_disk_bytes: 0,
         written_bytes,
         read_bytes: 3 * (4 + 288),
     };

@@ -10,11 +10,12 @@ use vdnn_sim::Links;
 pub const COMPUTE: u32 = 0;
 pub const OFFLOAD: u32 = 1;
 pub const PREFETCH: u32 = 2;
+pub const DISK: u32 = 3;
 
 /// 100 bytes a second alone, 50 each way at once, no latency.
-pub const LINKS: Links = Links { d2h: 100.0, h2d: 100.0, duplex_each: 50.0, latency: 0.0 };
+pub const LINKS: Links = Links { d2h: 100.0, h2d: 100.0, duplex_each: 50.0, latency: 0.0, disk: None };
 
-/// A schedule over three streams, nodes `n0`, `n1`, … and events `e0`, `e1`, ….
+/// A schedule over four streams, nodes `n0`, `n1`, … and events `e0`, `e1`, ….
 pub struct Builder {
     schedule: Schedule,
     table: KernelTable,
@@ -33,7 +34,7 @@ impl Builder {
             buffers: Vec::new(),
             homes: Vec::new(),
             events: Vec::new(),
-            streams: vec![StreamRole::Compute, StreamRole::Offload, StreamRole::Prefetch],
+            streams: vec![StreamRole::Compute, StreamRole::Offload, StreamRole::Prefetch, StreamRole::Disk],
             commands: Vec::new(),
         };
         Builder { schedule, table: KernelTable::default() }

@@ -1,6 +1,6 @@
 //! Machine descriptions: the built-in ones, and what bad files are told.
 
-use vdnn_sim::{CostError, Links, Machine};
+use vdnn_sim::{CostError, DiskRates, Links, Machine};
 
 const TOY: &str = include_str!("../../machines/toy.json");
 
@@ -24,7 +24,8 @@ fn built_in_machines_parse_and_survive_their_own_json() {
 fn the_papers_card_has_the_papers_numbers() {
     let machine = Machine::named("titan-x").unwrap();
     assert_eq!((machine.device_bytes, machine.peak_flops.f32, machine.dram), (12 << 30, Some(7e12), 336e9));
-    assert_eq!(machine.links(), Links { d2h: 12.8e9, h2d: 12.8e9, duplex_each: 12.0e9, latency: 10.0 * 1e-6 });
+    let disk = Some(DiskRates { write: 1.5e9, read: 2.5e9, latency: 100.0 * 1e-6 });
+    assert_eq!(machine.links(), Links { d2h: 12.8e9, h2d: 12.8e9, duplex_each: 12.0e9, latency: 10.0 * 1e-6, disk });
 }
 
 /// What a modelled card achieves rises with its generation, in every type both have a rate for.
@@ -61,6 +62,23 @@ fn no_card_claims_what_was_not_measured() {
         let kind = ["measured 20", "modelled", "round numbers"].iter().filter(|kind| source.contains(*kind)).count();
         assert_eq!(kind, 1, "{name}: {source}");
     }
+}
+
+/// No disk was measured, and every description says of its own what it rests on.
+#[test]
+fn disks_say_where_they_are_from() {
+    for name in Machine::list() {
+        let disk = Machine::named(name).unwrap().disk.unwrap();
+        assert!(disk.source.starts_with("assumed") || name == "toy", "{name}: {}", disk.source);
+        assert!(disk.write <= disk.read, "{name}");
+    }
+    let without = TOY.lines().filter(|line| !line.contains("\"disk\"")).collect::<Vec<_>>().join("\n");
+    let machine = Machine::parse(&without).unwrap();
+    assert_eq!((machine.links().disk, Machine::parse(&machine.to_json())), (None, Ok(machine.clone())));
+    let slow = refusal("\"write\": 2.5e7", "\"write\": 0");
+    assert_eq!(slow, "mine.json: field disk.write: expected a positive number, found 0");
+    let unknown = refusal("\"read\": 2.5e7", "\"read\": 2.5e7, \"queues\": 4");
+    assert!(unknown.starts_with("mine.json: field queues: unknown field"), "{unknown}");
 }
 
 #[test]

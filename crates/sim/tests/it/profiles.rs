@@ -46,7 +46,7 @@ fn measured_choices_come_fastest_first_and_views_need_no_measurement() {
     let measured = [choice("engine5", 4096, 1e-3), choice("engine0", 0, 2e-3)];
     assert_eq!(estimate.table.of(NodeId(1)), measured);
     assert_eq!(estimate.table.of(NodeId(3))[0].seconds, 0.0);
-    assert_eq!(cost.links(), Links { d2h: 3e9, h2d: 2e9, duplex_each: 1e9, latency: 0.0 });
+    assert_eq!(cost.links(), Links { d2h: 3e9, h2d: 2e9, duplex_each: 1e9, latency: 0.0, disk: None });
 }
 
 #[test]

@@ -96,7 +96,7 @@ proptest! {
         latency in prop::sample::select(vec![0.0, 0.125, 1.0]),
     ) {
         let (schedule, table) = build(&lines);
-        let links = Links { d2h: 100.0, h2d: 80.0, duplex_each: 60.0, latency };
+        let links = Links { d2h: 100.0, h2d: 80.0, duplex_each: 60.0, latency, disk: None };
         let timeline = simulate(&schedule, &table, &links).unwrap();
         check_starts(&schedule, &timeline.spans);
         let latest = timeline.spans.iter().map(|span| span.end).fold(0.0, f64::max);

@@ -1,8 +1,8 @@
 //! Runs of schedules small enough to do by hand.
 
-use crate::builder::{Builder, COMPUTE, LINKS, OFFLOAD, PREFETCH};
+use crate::builder::{Builder, COMPUTE, DISK, LINKS, OFFLOAD, PREFETCH};
 use vdnn_schedule::{Direction, Space};
-use vdnn_sim::{Links, SimError, Simulator, Stuck, simulate};
+use vdnn_sim::{DiskRates, Links, SimError, Simulator, Stuck, simulate};
 
 /// (start, end) of each launch and transfer, in issue order, and the length of the iteration.
 fn run(builder: Builder, links: Links) -> (Vec<(f64, f64)>, f64) {
@@ -96,6 +96,44 @@ fn duplex_is_never_faster_than_alone() {
     assert_eq!(links.duplex_seconds(Direction::Offload, 100), links.transfer_seconds(Direction::Offload, 100));
 }
 
+/// A disk beside the link: 20 bytes a second down, 40 up.
+const WITH_DISK: Links = Links { disk: Some(DiskRates { write: 20.0, read: 40.0, latency: 0.5 }), ..LINKS };
+
+#[test]
+fn a_disk_has_rates_and_a_latency_of_its_own() {
+    let (down, up) = (Direction::Offload, Direction::Prefetch);
+    // 100 bytes to the host in 1 s, on to disk in 0.5 + 5, back in 0.5 + 2.5, and up in 1; no copy slows another.
+    let builder = Builder::new()
+        .offload(100)
+        .record(OFFLOAD, 0)
+        .wait(DISK, 0)
+        .transfer_on(DISK, down, Space::Host, Space::Disk, 100)
+        .transfer_on(DISK, up, Space::Disk, Space::Host, 100)
+        .record(DISK, 1)
+        .wait(PREFETCH, 1)
+        .prefetch(100);
+    let expected = vec![(0.0, 1.0), (1.0, 6.5), (6.5, 9.5), (9.5, 10.5)];
+    assert_eq!(run(builder, WITH_DISK), (expected, 10.5));
+    assert_eq!(WITH_DISK.disk.unwrap().transfer_seconds(down, 100), 5.5);
+    // A copy beside it keeps its rate.
+    let builder = Builder::new().transfer_on(DISK, down, Space::Host, Space::Disk, 100).offload(200).launch(1.0);
+    assert_eq!(run(builder, WITH_DISK), (vec![(0.0, 5.5), (0.0, 2.0), (0.0, 1.0)], 5.5));
+}
+
+#[test]
+fn a_disk_does_one_thing_at_a_time() {
+    let (down, up) = (Direction::Offload, Direction::Prefetch);
+    // On two streams: each gets half. The read has 60 bytes at 20/s after 0.5 s, the write 100 at 10/s until 3.5 s, then 20/s.
+    let builder = Builder::new().transfer_on(DISK, down, Space::Host, Space::Disk, 100).transfer_on(
+        PREFETCH,
+        up,
+        Space::Disk,
+        Space::Host,
+        60,
+    );
+    assert_eq!(run(builder, WITH_DISK), (vec![(0.0, 7.0), (0.0, 3.5)], 7.0));
+}
+
 #[test]
 fn a_wait_for_an_event_recorded_later_in_issue_order_still_holds() {
     let builder = Builder::new().wait(OFFLOAD, 0).offload(100).launch(2.0).record(COMPUTE, 0);
@@ -142,8 +180,15 @@ fn what_cannot_be_simulated_is_refused_by_name() {
         Builder::new().transfer_on(OFFLOAD, Direction::Offload, Space::Host, Space::Disk, 1).build();
     let expected = SimError::NoLink { command: 0, src: Space::Host, dst: Space::Disk };
     assert_eq!(simulate(&schedule, &table, &LINKS), Err(expected));
+    let dead = Links { disk: Some(DiskRates { write: 1.0, read: 0.0, latency: 0.0 }), ..LINKS };
+    let error = simulate(&schedule, &table, &dead).unwrap_err().to_string();
+    assert_eq!(error, "link rate disk read: expected a positive number, found 0");
+    let (schedule, table) =
+        Builder::new().transfer_on(OFFLOAD, Direction::Offload, Space::Device, Space::Disk, 1).build();
+    let expected = SimError::NoLink { command: 0, src: Space::Device, dst: Space::Disk };
+    assert_eq!(simulate(&schedule, &table, &WITH_DISK), Err(expected));
 
     let (schedule, table) = Builder::new().launch_on(7, 1.0).build();
-    let expected = SimError::BadIndex { command: 0, what: "stream", index: 7, count: 3 };
+    let expected = SimError::BadIndex { command: 0, what: "stream", index: 7, count: 4 };
     assert_eq!(simulate(&schedule, &table, &LINKS), Err(expected));
 }

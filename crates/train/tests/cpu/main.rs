@@ -1,5 +1,6 @@
 //! Whole networks on the CPU device.
 
+mod disk;
 mod mixed;
 mod policies;
 mod rounding;

@@ -1,13 +1,14 @@
 //! Networks on the CPU device: one run under one policy, and what must not depend on it.
 
+use std::path::Path;
 use vdnn_datasets::{Dataset, Split, fashion_mnist_sample};
 use vdnn_graph::passes::Passes;
 use vdnn_layers::{Mode, Net};
 use vdnn_memory::{Budgets, Options, State, policies};
 use vdnn_models::Options as ModelOptions;
-use vdnn_runtime::CpuDevice;
+use vdnn_runtime::{CpuDevice, Device};
 use vdnn_schedule::{Action, Direction, Schedule, Space};
-use vdnn_sim::Links;
+use vdnn_sim::{DiskRates, Links};
 use vdnn_tensor::DType;
 use vdnn_train::{BuildError, Encodings, Feed, Optimization, Recipe, Settings, TrainError, Trainer};
 
@@ -19,6 +20,9 @@ pub struct Setup<'a> {
     pub policy: &'a str,
     pub options: Options,
     pub budget: Option<u64>,
+    pub host_budget: Option<u64>,
+    /// Disk budget, and the folder of the file.
+    pub disk: Option<(u64, &'a Path)>,
     pub algos_from: Option<Schedule>,
     pub encodings: Encodings,
     pub threads: usize,
@@ -46,6 +50,8 @@ impl Default for Setup<'_> {
                 ..Options::default()
             },
             budget: None,
+            host_budget: None,
+            disk: None,
             algos_from: None,
             encodings: Encodings::Auto,
             threads: 2,
@@ -68,6 +74,11 @@ pub struct Outcome {
     pub schedule: Schedule,
     pub planned: u64,
     pub measured: u64,
+    pub host_planned: u64,
+    pub host_measured: u64,
+    pub disk_planned: u64,
+    /// Sizes of files without a name in the folder for what rests on disk.
+    pub files: Vec<u64>,
     /// Gradient rules that read a mask or indices.
     pub encoded: usize,
 }
@@ -109,11 +120,12 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
         };
         network(&model, &options)
     };
+    let disk = DiskRates { write: 1e8, read: 1e8, latency: 0.0 };
     let settings = Settings {
         policy: policies::find(setup.policy).unwrap(),
         options: setup.options,
-        budgets: Budgets { device: setup.budget, host: None },
-        links: Links { d2h: 2e8, h2d: 2e8, duplex_each: 2e8, latency: 0.0 },
+        budgets: Budgets { device: setup.budget, host: setup.host_budget, disk: setup.disk.map(|(bytes, _)| bytes) },
+        links: Links { d2h: 2e8, h2d: 2e8, duplex_each: 2e8, latency: 0.0, disk: Some(disk) },
         algos_from: setup.algos_from.clone(),
         encodings: setup.encodings,
     };
@@ -126,7 +138,19 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
         deterministic: true,
         seed: 7,
     };
-    Trainer::new(&build, Box::new(CpuDevice::with_threads(setup.threads)?), &recipe)
+    let mut device = CpuDevice::with_threads(setup.threads)?;
+    if let Some((_, folder)) = setup.disk {
+        device.set_disk_folder(folder);
+    }
+    Trainer::new(&build, Box::new(device), &recipe)
+}
+
+/// Sizes of files of this process that had their names in a folder and have none any more.
+pub fn nameless_files(folder: &Path) -> Vec<u64> {
+    let ours = |path: &Path| path.starts_with(folder) && path.to_string_lossy().ends_with(" (deleted)");
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let nameless = open.filter(|fd| std::fs::read_link(fd).is_ok_and(|path| ours(&path)));
+    nameless.filter_map(|fd| std::fs::metadata(fd).ok()).map(|file| file.len()).collect()
 }
 
 pub fn feed_pixels(data: &Dataset, step: u64, batch: u64) -> (Vec<f32>, Vec<i32>) {
@@ -155,6 +179,10 @@ pub fn run(setup: &Setup<'_>) -> Outcome {
         weights: trainer.weights_sha256().unwrap(),
         planned: trainer.peak_bytes(Space::Device),
         measured: trainer.measured_peak().unwrap(),
+        host_planned: trainer.peak_bytes(Space::Host),
+        host_measured: trainer.measured_host_peak().unwrap(),
+        disk_planned: trainer.peak_bytes(Space::Disk),
+        files: setup.disk.map(|(_, folder)| nameless_files(folder)).unwrap_or_default(),
         schedule: (*trainer.planned().schedule).clone(),
         encoded: trainer.planned().encoded_nodes(),
     }

@@ -156,6 +156,13 @@ pub struct MethodArgs {
     /// Pinned host memory the plan may use; `none` for unlimited.
     #[arg(long, value_parser = budget, default_value = "none")]
     pub host_budget: Budget,
+    /// Bytes of a file in which what the host budget does not hold may rest; `none` for no such file.
+    #[arg(long, value_parser = budget, default_value = "none")]
+    pub disk_budget: Budget,
+    /// Folder of that file while training (the system's folder for temporary files unless given). It has no name there, and
+    /// nothing of it is left.
+    #[arg(long)]
+    pub disk_dir: Option<PathBuf>,
     /// When offloaded bytes come back: paper, lookahead:N or cost.
     #[arg(long, value_parser = prefetch, default_value = "cost")]
     pub prefetch: Prefetch,

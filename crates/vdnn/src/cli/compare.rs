@@ -306,8 +306,7 @@ fn cells(args: &CompareCommand, names: &[String], cases: &[Case]) -> Result<Vec<
         }
     }
     let cell = |(case, policy, budget): (usize, usize, Asked)| {
-        let host = args.method.host_budget.0;
-        let budgets = Budgets { device: cases[case].bytes(budget), host };
+        let budgets = resolve::budgets(cases[case].bytes(budget), &args.method);
         let percent = if let Asked::Share(share) = budget { Some(share) } else { None };
         let place = Place { case, policy: &names[policy], floor: cases[case].floors[policy], percent, budgets };
         cell::planned(&cases[case], place).with_context(|| {

@@ -4,6 +4,7 @@ use super::Report;
 use serde_json::json;
 use vdnn_cuda::doctor::{Status, doctor};
 use vdnn_cuda::library::LibraryOptions;
+use vdnn_tensor::format_bytes;
 
 /// Runs all checks. Without a GPU the report says so; the CPU device needs none of it.
 pub fn run() -> Report {
@@ -25,6 +26,8 @@ pub fn run() -> Report {
             text.push_str(&format!("        {}\n", check.advice));
         }
     }
+    let disk = disk_room();
+    text.push_str(&format!("{disk}\n"));
     text.push_str(if ok {
         "\nCUDA can be used.\n"
     } else {
@@ -39,5 +42,14 @@ pub fn run() -> Report {
             })
         })
         .collect();
-    Report { json: json!({ "ok": ok, "checks": checks }), text, failed: !ok }
+    Report { json: json!({ "ok": ok, "checks": checks, "disk": disk }), text, failed: !ok }
+}
+
+/// What `--disk-budget` could take in the folder that `--disk-dir` has unless given.
+fn disk_room() -> String {
+    let folder = std::env::temp_dir();
+    match vdnn_runtime::free_bytes(&folder) {
+        Ok(free) => format!("{} free in {} for values that rest on disk", format_bytes(free), folder.display()),
+        Err(error) => format!("{}: {error}; name another folder with --disk-dir", folder.display()),
+    }
 }

@@ -37,7 +37,8 @@ pub fn run(args: &EvalArgs) -> Result<Report> {
     let splits = open_data(&args.data, &model, 0)?;
     let build = with_data_shape(&model, &splits, 0)?;
     let name = resolve::device(args.device.device, model.dtype)?;
-    let device = open_device(name, &args.device)?;
+    let mut device = open_device(name, &args.device)?;
+    device.set_disk_folder(&resolve::disk_folder(&args.plan.method));
     let settings = resolve::settings(&args.plan, name.links(), false)?;
     let mut run = Run::new(&splits, model.batch_size, 0, args.data.workers)?;
     let recipe = Recipe {

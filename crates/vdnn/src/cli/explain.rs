@@ -82,6 +82,9 @@ pub struct GapStory {
     pub tier: Option<&'static str>,
     pub release: Option<At>,
     pub fetch: Option<At>,
+    /// Of what rests on disk: the first step that the slot down is free at, and the one that takes the slot up.
+    pub written: Option<At>,
+    pub read: Option<At>,
     /// Whether bytes that leave are copied down; false where a copy from an earlier gap is still valid.
     pub copied_down: bool,
     /// The node whose later run brings dropped bytes back.
@@ -218,7 +221,7 @@ fn gaps(planned: &Planned, settings: &Settings, root: ValueId, uses: &[Used]) ->
     }
     let story = |(from, to, wraps): (&Used, &Used, bool)| {
         let mut gap = decided(planned, root, from, to, wraps);
-        gap.copied_down = gap.residency == "offload" && !copied_before(planned, root, uses, from.step);
+        gap.copied_down = gap.residency == "offload" && !copied_before(planned, root, uses, (from, to));
         (gap.compute_ms, gap.simulated_ms) = clock.between(from.step, to.step, wraps);
         let bytes = planned.program.aliases.storage_bytes(root);
         gap.offload_ms = settings.links.transfer_seconds(Direction::Offload, bytes) * 1e3;
@@ -240,6 +243,10 @@ fn decided(planned: &Planned, root: ValueId, from: &Used, to: &Used, wraps: bool
         Residency::Drop => ("drop", None),
         Residency::Offload { tier, release, fetch } => ("offload", Some((tier, release, fetch))),
     };
+    let slots = moved.and_then(|(tier, ..)| match tier {
+        Tier::Disk { written, read } => Some((written, read)),
+        Tier::Host => None,
+    });
     let made_again = decision == Residency::Drop && to.run > 0 && !to.writes.is_empty();
     GapStory {
         from_step: from.step,
@@ -249,9 +256,11 @@ fn decided(planned: &Planned, root: ValueId, from: &Used, to: &Used, wraps: bool
         compute_ms: 0.0,
         simulated_ms: 0.0,
         residency,
-        tier: moved.map(|(tier, ..)| if tier == Tier::Host { "host" } else { "disk" }),
+        tier: moved.map(|(tier, ..)| if tier.is_disk() { "disk" } else { "host" }),
         release: moved.map(|(_, release, _)| at(release.index())),
         fetch: moved.map(|(.., fetch)| at(fetch.index())),
+        written: slots.map(|(written, _)| at(written.index())),
+        read: slots.map(|(_, read)| at(read.index())),
         copied_down: false,
         made_again_by: made_again.then(|| to.node.clone()),
         offload_ms: 0.0,
@@ -261,13 +270,17 @@ fn decided(planned: &Planned, root: ValueId, from: &Used, to: &Used, wraps: bool
     }
 }
 
-/// Whether the storage left in an earlier gap, or began the iteration at home in host memory, and was not written between
-/// that and the gap that begins at step `from`.
-fn copied_before(planned: &Planned, root: ValueId, uses: &[Used], from: usize) -> bool {
-    let offloaded = |to: &Used| matches!(planned.plan.gaps.get(&(root, to.ends)), Some(Residency::Offload { .. }));
-    let earlier = uses.windows(2).filter(|pair| pair[1].step <= from && offloaded(&pair[1]));
-    let copied = earlier.map(|pair| pair[0].step).next_back();
-    let since = |used: &&Used| used.step <= from && copied.is_none_or(|copied| copied < used.step);
+/// Whether the storage left in the gap before in which it left, for the same tier, or began the iteration at home in host
+/// memory, and was not written between that and this gap.
+fn copied_before(planned: &Planned, root: ValueId, uses: &[Used], (from, to): (&Used, &Used)) -> bool {
+    let on_disk = |to: &Used| match planned.plan.gaps.get(&(root, to.ends)) {
+        Some(Residency::Offload { tier, .. }) => Some(tier.is_disk()),
+        _ => None,
+    };
+    let mut earlier = uses.windows(2).filter(|pair| pair[1].step <= from.step && on_disk(&pair[1]).is_some());
+    let last = earlier.next_back().filter(|pair| on_disk(&pair[1]) == on_disk(to));
+    let copied = last.map(|pair| pair[0].step);
+    let since = |used: &&Used| used.step <= from.step && copied.is_none_or(|copied| copied < used.step);
     (copied.is_some() || streams(planned, root)) && uses.iter().filter(since).all(|used| used.writes.is_empty())
 }
 
@@ -292,8 +305,13 @@ fn note(planned: &Planned, settings: &Settings, root: ValueId, gap: &GapStory) -
     let graph = &planned.program.graph;
     let bytes = planned.program.aliases.storage_bytes(root);
     let down = if gap.residency == "offload" && !gap.copied_down { 0.0 } else { gap.offload_ms };
-    let copies = down + gap.prefetch_ms;
-    let beside = format!("copies {copies:.3} ms, kernels between {:.3} ms", gap.compute_ms);
+    let disk = settings.links.disk.filter(|_| gap.tier == Some("disk")).map_or(0.0, |disk| {
+        let written = if gap.copied_down { disk.transfer_seconds(Direction::Offload, bytes) } else { 0.0 };
+        (written + disk.transfer_seconds(Direction::Prefetch, bytes)) * 1e3
+    });
+    let copies = down + gap.prefetch_ms + disk;
+    let through = if disk > 0.0 { format!(", {disk:.3} ms of them by the disk") } else { String::new() };
+    let beside = format!("copies {copies:.3} ms{through}, kernels between {:.3} ms", gap.compute_ms);
     match (gap.residency, &gap.made_again_by) {
         ("offload", _) if !gap.copied_down => format!("its last copy is still valid: only the {beside}"),
         ("offload", _) if copies <= gap.compute_ms => format!("fits beside the kernels: {beside}"),

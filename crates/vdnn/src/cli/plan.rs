@@ -12,7 +12,7 @@ use std::time::Instant;
 use vdnn_graph::{Op, Program, Role, ValueId};
 use vdnn_layers::Mode;
 use vdnn_memory::{StepTimeBound, step_time_bound};
-use vdnn_schedule::{Direction, Space, Stats, stats};
+use vdnn_schedule::{Direction, Schedule, Space, Stats, stats};
 use vdnn_sim::{oracle_seconds, simulate};
 use vdnn_tensor::format_bytes;
 use vdnn_train::{Planned, Settings, Subject, plan, program};
@@ -127,6 +127,8 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "disk_peak_bytes": planned.schedule.peak_bytes(Space::Disk),
         "offload_bytes": planned.schedule.transfer_bytes(Direction::Offload),
         "prefetch_bytes": planned.schedule.transfer_bytes(Direction::Prefetch),
+        "disk_write_bytes": planned.schedule.disk_bytes(Direction::Offload),
+        "disk_read_bytes": planned.schedule.disk_bytes(Direction::Prefetch),
         "recompute_ms": planned.recompute_seconds() * 1e3,
         "encoded_nodes": planned.encoded_nodes(),
         "predicted_ms": explained.predicted_ms,
@@ -204,6 +206,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         ("floor of the policy", bytes(explained.floor)),
         ("any kernel by itself", bytes(explained.floor_bound)),
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
+        ("on disk", on_disk(&planned.schedule)),
         ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),
         ("prefetched per step", bytes(schedule.transfer_bytes(Direction::Prefetch))),
         ("streamed", format!("{} of parameters and states live in host memory", bytes(planned.streamed_bytes()))),
@@ -226,6 +229,20 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         text.push_str(&format!("  {:32} {}\n", name, bytes(*size)));
     }
     text
+}
+
+/// What rests in a file, and how much is written and read.
+fn on_disk(schedule: &Schedule) -> String {
+    let moved = |way| format_bytes(schedule.disk_bytes(way));
+    match schedule.peak_bytes(Space::Disk) {
+        0 => "nothing".to_string(),
+        peak => format!(
+            "{} ({peak} bytes); {} written, {} read per step",
+            format_bytes(peak),
+            moved(Direction::Offload),
+            moved(Direction::Prefetch)
+        ),
+    }
 }
 
 /// What gradients read in place of feature maps.

@@ -2,7 +2,7 @@
 
 use super::args::{Dtype, Fuse, MethodArgs, ModelArgs, Opt, OptimizerArgs, PlanArgs, Update};
 use anyhow::{Context, Result, bail};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use vdnn::device::DeviceName;
 use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::Precision;
@@ -13,7 +13,7 @@ use vdnn_memory::{Budgets, MemoryPolicy, Options, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_schedule::Schedule;
 use vdnn_sim::{Links, Machine};
-use vdnn_tensor::DType;
+use vdnn_tensor::{Bytes, DType};
 use vdnn_train::{Optimization, Settings};
 
 /// The error a network builder returns.
@@ -121,9 +121,19 @@ pub fn policy_named(name: &str) -> Result<Box<dyn MemoryPolicy>> {
 /// How to plan.
 pub fn settings(args: &PlanArgs, links: Links, modelled: bool) -> Result<Settings> {
     let algos_from = args.algos_from.as_deref().map(read_schedule).transpose()?;
-    let budgets = Budgets { device: args.budget.0, host: args.method.host_budget.0 };
+    let budgets = budgets(args.budget.0, &args.method);
     let (policy, options, encodings) = (policy(args)?, options(&args.method, modelled), args.method.encodings);
     Ok(Settings { policy, options, budgets, links, algos_from, encodings })
+}
+
+/// The limits, with this one on device memory.
+pub fn budgets(device: Option<Bytes>, args: &MethodArgs) -> Budgets {
+    Budgets { device, host: args.host_budget.0, disk: args.disk_budget.0 }
+}
+
+/// The folder for what rests on disk.
+pub fn disk_folder(args: &MethodArgs) -> PathBuf {
+    args.disk_dir.clone().unwrap_or_else(std::env::temp_dir)
 }
 
 /// Choices of method. On a modelled machine (m) means no workspace at all, as in the paper.

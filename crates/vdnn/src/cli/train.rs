@@ -95,7 +95,8 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
     let splits = open_data(&args.data, &args.model, seed)?;
     let build = with_data_shape(&args.model, &splits, seed)?;
     let name = resolve::device(args.device.device, args.model.dtype)?;
-    let device = open_device(name, &args.device)?;
+    let mut device = open_device(name, &args.device)?;
+    device.set_disk_folder(&resolve::disk_folder(&args.plan.method));
     let (samples, batch_size) = (splits.train.len(), args.model.batch_size);
     if batch_size > samples as u64 {
         bail!("--batch-size: expected at most the {samples} training images there are, found {batch_size}");
@@ -280,8 +281,12 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
         "planned_peak_bytes": planned,
         "measured_peak_bytes": measured,
         "host_peak_bytes": trainer.peak_bytes(Space::Host),
+        "measured_host_peak_bytes": trainer.measured_host_peak(),
+        "disk_peak_bytes": trainer.peak_bytes(Space::Disk),
         "offload_bytes_per_step": offload,
         "prefetch_bytes_per_step": prefetch,
+        "disk_write_bytes_per_step": schedule.disk_bytes(Direction::Offload),
+        "disk_read_bytes_per_step": schedule.disk_bytes(Direction::Prefetch),
         "weights_sha256": sha256,
     });
     let accuracy = log.last.map_or("not measured".to_string(), |r| format!("{:.2} %", r.accuracy * 100.0));

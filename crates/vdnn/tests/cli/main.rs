@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod compare;
+mod disk;
 mod documents;
 mod encodings;
 mod explain;

@@ -15,7 +15,7 @@ use vdnn_memory::{
     Gap, Liveness, MemoryPlan, Options, Problem, Residency, StepTimeBound, Tier, compile, step_time_bound,
 };
 use vdnn_schedule::{Action, Choice, KernelTable, Schedule, Space};
-use vdnn_sim::{Links, oracle_seconds, simulate};
+use vdnn_sim::{DiskRates, Links, oracle_seconds, simulate};
 
 /// Sums of the same times in another order differ by rounding.
 const ROUNDING: f64 = 1.0 + 1e-9;
@@ -26,7 +26,8 @@ fn packed() -> Options {
 }
 
 fn links(rate: f64) -> Links {
-    Links { d2h: rate, h2d: rate, duplex_each: rate * 0.9, latency: 0.0 }
+    let disk = DiskRates { write: rate / 2.0, read: rate, latency: 0.0 };
+    Links { d2h: rate, h2d: rate, duplex_each: rate * 0.9, latency: 0.0, disk: Some(disk) }
 }
 
 /// A program whose kernels take made-up times, with up to three choices each, the faster ones with more workspace, and up to

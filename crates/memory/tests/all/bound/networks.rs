@@ -31,7 +31,7 @@ fn policies_hold(
         kernels,
         links,
         homes: &homes,
-        budgets: Budgets { device, host: None },
+        budgets: Budgets { device, host: None, disk: None },
         options,
         encoded,
     };
@@ -105,8 +105,8 @@ fn ten_thousand_layers_in_a_second() {
         let kernels = machine.kernel_table(&program).unwrap();
         let homes = HomeLayout::for_graphs(&[&program.graph], 64);
         let bytes: u64 = program.graph.value_ids().map(|id| program.graph.value(id).ty.bytes()).sum();
-        let links = Links { d2h: 1e6, h2d: 1e6, duplex_each: 1e6, latency: 0.0 };
-        let budgets = Budgets { device: Some(homes.extent() + bytes / 20), host: None };
+        let links = Links { d2h: 1e6, h2d: 1e6, duplex_each: 1e6, latency: 0.0, disk: None };
+        let budgets = Budgets { device: Some(homes.extent() + bytes / 20), host: None, disk: None };
         let options = Options { min_offload: 0, alignment: 64, state: State::Device, ..Options::default() };
         let problem =
             Problem { program: &program, kernels: &kernels, links, homes: &homes, budgets, options, encoded: None };

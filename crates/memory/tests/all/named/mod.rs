@@ -64,7 +64,7 @@ impl Instance {
             kernels: &self.kernels,
             links: self.machine.links(),
             homes: &self.homes,
-            budgets: Budgets { device, host: None },
+            budgets: Budgets { device, host: None, disk: None },
             options: options(),
             encoded: None,
         }

@@ -31,7 +31,7 @@ fn kernels(instance: &Instance, random: &mut Random) -> KernelTable {
 fn links(random: &mut Random) -> Links {
     let rate = 1024.0 * random.pick(&[0.3, 1.0, 2.0, 9.0]);
     let (h2d, share) = (rate * random.pick(&[0.5, 1.0, 1.7]), random.pick(&[0.5, 0.8, 1.0]));
-    Links { d2h: rate, h2d, duplex_each: share * rate.min(h2d), latency: random.pick(&[0.0, 0.5]) }
+    Links { d2h: rate, h2d, duplex_each: share * rate.min(h2d), latency: random.pick(&[0.0, 0.5]), disk: None }
 }
 
 fn any_options(random: &mut Random) -> Options {
@@ -52,7 +52,7 @@ fn on_machines_of_chance_too() {
         let keep = compile(&problem, &MemoryPlan::keep_all(&instance.program), "keep").unwrap();
         let (top, floor) = (keep.peak_bytes(Space::Device), brute::least_extent(&problem));
         let budget = floor + random.below(top.saturating_sub(floor) + 1);
-        let problem = Problem { budgets: Budgets { device: Some(budget), host: None }, ..problem };
+        let problem = Problem { budgets: Budgets { device: Some(budget), host: None, disk: None }, ..problem };
         let name = format!("seed {seed}, {} in {budget} bytes of {floor} to {top}", instance.graph);
         let plan = policies::Optimal.plan(&problem).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
         let schedule = compile(&problem, &plan, "optimal").unwrap();
@@ -61,7 +61,7 @@ fn on_machines_of_chance_too() {
         let best = brute::least_seconds(&problem);
         assert!((seconds - best).abs() <= best * 1e-9, "{name}: best {best}, optimal {seconds}");
         compared += 1;
-        let below = Problem { budgets: Budgets { device: Some(floor - 1), host: None }, ..problem };
+        let below = Problem { budgets: Budgets { device: Some(floor - 1), host: None, disk: None }, ..problem };
         assert_eq!(policies::Optimal.plan(&below).unwrap_err().floor, floor, "{name}");
         refused += 1;
     }
@@ -74,7 +74,8 @@ fn within_a_host_budget_too() {
     let instance = Instance::named("chain-relu", "fast-link");
     let floor = instance.refusal("optimal", 0).floor;
     let seconds = |host| {
-        let problem = Problem { budgets: Budgets { device: Some(floor + 4096), host }, ..instance.problem(None) };
+        let problem =
+            Problem { budgets: Budgets { device: Some(floor + 4096), host, disk: None }, ..instance.problem(None) };
         let plan = policies::Optimal.plan(&problem).ok()?;
         let schedule = compile(&problem, &plan, "optimal").unwrap();
         assert!(host.is_none_or(|host| schedule.peak_bytes(Space::Host) <= host));

@@ -37,6 +37,8 @@ pub struct Cell {
     pub peak_bytes: Option<Bytes>,
     /// Extent of the host arena.
     pub host_peak_bytes: Option<Bytes>,
+    /// Extent of the file.
+    pub disk_peak_bytes: Option<Bytes>,
     /// Bytes copied down in an iteration.
     pub offload_bytes: Option<Bytes>,
     /// Bytes copied up in an iteration.
@@ -90,6 +92,7 @@ fn blank(case: &Case, place: &Place<'_>) -> Cell {
         refusal: None,
         peak_bytes: None,
         host_peak_bytes: None,
+        disk_peak_bytes: None,
         offload_bytes: None,
         prefetch_bytes: None,
         recompute_ms: None,
@@ -115,7 +118,10 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     let planned = match outcome {
         Ok(planned) => planned,
         Err(TrainError::Plan(
-            refusal @ (PlanError::Infeasible(_) | PlanError::TooLarge { .. } | PlanError::HostBudget { .. }),
+            refusal @ (PlanError::Infeasible(_)
+            | PlanError::TooLarge { .. }
+            | PlanError::HostBudget { .. }
+            | PlanError::LowerBudgets { .. }),
         )) => {
             cell.refusal = Some(refusal.to_string());
             return Ok(cell);
@@ -130,6 +136,7 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     cell.planned = true;
     cell.peak_bytes = Some(schedule.peak_bytes(Space::Device));
     cell.host_peak_bytes = Some(schedule.peak_bytes(Space::Host));
+    cell.disk_peak_bytes = Some(schedule.peak_bytes(Space::Disk));
     cell.offload_bytes = Some(schedule.transfer_bytes(Direction::Offload));
     cell.prefetch_bytes = Some(schedule.transfer_bytes(Direction::Prefetch));
     cell.recompute_ms = Some(planned.recompute_seconds() * 1e3);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use vdnn_tensor::{Bytes, format_bytes};
 
 /// Columns of the CSV file: the keys of a cell's JSON.
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "model",
     "batch_size",
     "machine",
@@ -17,6 +17,7 @@ const KEYS: [&str; 22] = [
     "floor_bytes",
     "peak_bytes",
     "host_peak_bytes",
+    "disk_peak_bytes",
     "offload_bytes",
     "prefetch_bytes",
     "recompute_ms",

@@ -58,7 +58,12 @@ fn describe_gap(gap: &GapStory) -> String {
     let decision = match gap.residency {
         "offload" => {
             let tier = gap.tier.unwrap_or("host");
-            format!("offload to {tier}, released at step {}, fetched at step {}", at(&gap.release), at(&gap.fetch))
+            let slots = match gap.tier {
+                Some("disk") => format!("; written before step {}, read at step {}", at(&gap.written), at(&gap.read)),
+                _ => String::new(),
+            };
+            let (release, fetch) = (at(&gap.release), at(&gap.fetch));
+            format!("offload to {tier}, released at step {release}, fetched at step {fetch}{slots}")
         }
         other => other.to_string(),
     };
