@@ -13,8 +13,9 @@ const NOT_IN_HALF: [&str; 2] = ["local_response_norm", "views"];
 
 pub fn run(report: &mut Report) -> Outcome {
     let mut gpu = Gpu::open()?;
-    // Of the size of a few units of the last place: cases round more than once.
-    for (dtype, limits) in [(DType::BF16, [8e-3, 4e-2]), (DType::F16, [1e-3, 5e-3])] {
+    // Root mean squares of two (bf16) and four (f16) units of the last place, since cases round several times one after the
+    // other; the worst element may be ten units off.
+    for (dtype, limits) in [(DType::BF16, [8e-3, 4e-2]), (DType::F16, [2e-3, 5e-3])] {
         let mut cases = of_maps();
         cases.retain(|(name, _)| !NOT_IN_HALF.iter().any(|prefix| name.starts_with(prefix)));
         fused(&mut cases);

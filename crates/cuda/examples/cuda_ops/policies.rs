@@ -126,9 +126,9 @@ fn compare(run: &Run<'_>, network: &dyn Network, want: &End) -> Outcome<(bool, V
         "hidden_copy_share": timeline.hidden_copy_share(&schedule), "encoded_nodes": encoded,
     });
     let within = run.budget.is_none_or(|budget| trainer.peak_bytes(Space::Device) <= budget);
-    // Only `hybrid` takes encodings, and at its floor they pay.
-    let expected = run.policy == "hybrid" && run.encodings == Encodings::Auto;
-    Ok((got == *want && within && (encoded > 0) == expected, facts))
+    // Only `hybrid` takes encodings; whether they pay at its floor depends on the times measured.
+    let may = run.policy == "hybrid" && run.encodings == Encodings::Auto;
+    Ok((got == *want && within && (encoded == 0 || may), facts))
 }
 
 /// `hybrid` a little above its floor, with kernels in pieces of the batch if any pays: the bits of `none` in the same pieces.

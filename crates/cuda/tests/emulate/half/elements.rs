@@ -179,3 +179,32 @@ fn what_has_no_kernel_is_refused_by_name() {
     let error = kernels::prepare(&Op::Relu, &[at(&padded)], &[at(&padded)], 0).unwrap_err().to_string();
     assert!(error.contains("without padding, found f16[2, 8, 3, 3] nhwc +8c"), "{error}");
 }
+
+/// Bias and ReLU in one pass: the bits of both; and backward those of ReLU's gradient and of the bias' after it.
+#[test]
+fn bias_with_relu_and_its_gradient() {
+    for (dims, place) in SHAPES.iter().flat_map(|d| PLACES.map(|p| (d, p))) {
+        for ty in TYPES.iter().map(|&dtype| nhwc(dims, dtype, 0)) {
+            let (x, values) = Half::normal(ty.clone(), place, 21);
+            let bias = Tensor::new(&dims[1..2], Place::Dense, &normal(dims[1], 22));
+            let launched = |plan: Result<kernels::LaunchPlan, kernels::KernelError>| emulator::run(&plan.unwrap());
+            if !launched(kernels::bias_relu(x.operand(), Some(bias.operand()))) {
+                return;
+            }
+            let channel = |e: usize| e / (dims[2] * dims[3]) as usize % dims[1] as usize;
+            let sum = |(e, &v): (usize, &f32)| f64::from((v + bias.values()[channel(e)]).max(0.0));
+            let expected: Vec<f64> = values.iter().enumerate().map(sum).collect();
+            assert_near("bias_relu", ty.dtype, &x.values(), &expected, 0.51);
+            let (dy, given) = Half::normal(ty.clone(), place, 23);
+            let (dz, dz_alone) = (Half::filled(ty.clone(), place, 7.0), Half::filled(ty.clone(), place, 7.0));
+            let [db, db_alone] = [0, 1].map(|_| Tensor::filled(&dims[1..2], Place::Dense, 0.0));
+            run(&Op::ReluBiasGrad, &[x.operand(), dy.operand()], &[dz.operand(), db.operand()]);
+            run(&Op::ReluGrad, &[x.operand(), dy.operand()], &[dz_alone.operand()]);
+            run(&Op::BiasGrad, &[dz_alone.operand()], &[db_alone.operand()]);
+            assert_eq!((dz.values(), db.values()), (dz_alone.values(), db_alone.values()), "{dims:?} {place:?}");
+            let over = Half::new(ty.clone(), place, &given);
+            run(&Op::ReluBiasGrad, &[x.operand(), over.operand()], &[over.operand(), db.operand()]);
+            assert_eq!(over.values(), dz.values());
+        }
+    }
+}
