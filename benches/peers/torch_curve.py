@@ -1,12 +1,14 @@
 """Writes initial weights and batches as safetensors, then PyTorch's losses on them, three ways to show its own spread.
 
-Arguments: MODEL BATCH FOLDER. Strict fp32, SGD momentum 0.9, weight decay 1e-4, dropout 0, 4 batches of random data."""
+Arguments: MODEL BATCH FOLDER. SGD momentum 0.9, weight decay 1e-4, dropout 0, 4 batches of random data. From the environment:
+PRECISION fp32 (strict) or bf16 (autocast, channels-last), STEPS, LR."""
 import json, os, sys, torch, torchvision
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
 arch, batch, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-steps, lr, n_batches = 20, float(os.environ.get("LR", "0.01")), 4
+steps, lr, n_batches = int(os.environ.get("STEPS", "20")), float(os.environ.get("LR", "0.01")), 4
+half = os.environ.get("PRECISION", "fp32") == "bf16"
 os.makedirs(folder, exist_ok=True)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 torch.manual_seed(0)
@@ -25,12 +27,17 @@ def curve(benchmark, deterministic):
         if isinstance(m, torch.nn.Dropout):
             m.p = 0.0
     model = model.cuda().train()
+    if half:
+        model = model.to(memory_format=torch.channels_last)
     opt = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
     losses = []
     for step in range(steps):
         i = step % n_batches * batch
         opt.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(model(x[i:i + batch].cuda()), y[i:i + batch].long().cuda())
+        images = x[i:i + batch].cuda()
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            logits = model(images.to(memory_format=torch.channels_last) if half else images)
+            loss = F.cross_entropy(logits, y[i:i + batch].long().cuda())
         loss.backward()
         opt.step()
         losses.append(loss.item())
@@ -38,4 +45,4 @@ def curve(benchmark, deterministic):
 
 
 runs = {"deterministic": curve(False, True), "default": curve(False, False), "benchmark": curve(True, False)}
-print(json.dumps(dict(peer="pytorch " + torch.__version__, model=arch, batch=batch, losses=runs)))
+print(json.dumps(dict(peer="pytorch " + torch.__version__, model=arch, batch=batch, precision="bf16" if half else "fp32", losses=runs)))
