@@ -1,7 +1,8 @@
 //! How time grows with depth: planning (`hybrid`), compiling, simulating and checking of ever deeper networks.
 //!
-//! Prints one JSON document: seconds on the processor (of the clock where the system does not say) of each by network and steps, and for each the exponent of the
-//! number of steps that fits them best (least squares of logarithms). Predictions on a described machine, one thread, no GPU.
+//! Prints one JSON document: seconds on the processor (of the clock where the system does not say) of each by network and steps,
+//! and for each the exponent of the number of steps that fits them best (least squares of logarithms). Predictions on a described
+//! machine, one thread, no GPU.
 
 use anyhow::{Context, Result};
 use clap::Parser;

@@ -143,6 +143,31 @@ fn what_others_read_stays() {
 
 /// Evaluation fuses as well, but not across an update of the statistics that it reads.
 #[test]
+fn a_convolution_takes_the_relu_after_it_and_a_pool_keeps_its_places() {
+    let mut b = Bench::new();
+    let image = b.image([2, 3, 8, 8]);
+    let x = b.conv("conv1", image, [4, 3, 3, 3], 1);
+    let x = b.relu("relu1", x);
+    let pool = op::MaxPool2d { window: op::Window::square(2) };
+    let x = b.layer("pool", Op::MaxPool2d(pool), &[x]);
+    let y = b.conv("conv2", x, [4, 4, 3, 3], 1);
+    let z = b.relu("relu2", y);
+    // The second convolution's result is read twice.
+    b.layer("sum", Op::Add, &[y, z]);
+    let large = op::MaxPool2d { window: op::Window::square(16) };
+    assert!(!large.has_indices());
+    let fused = fuse(&b.0).unwrap();
+    assert_eq!(
+        kinds(&fused.graph),
+        ["relu1 conv2d_relu", "pool max_pool2d_indices", "conv2 conv2d", "relu2 relu", "sum add"]
+    );
+    assert_eq!(names(&fused.graph, &node(&fused.graph, "relu1").inputs), ["image", "conv1.weight"]);
+    assert_eq!(names(&fused.graph, &node(&fused.graph, "conv2").inputs), ["pool", "conv2.weight"]);
+    assert_eq!(ty(&fused.graph, "pool.indices"), "u8[2, 4, 4, 4]");
+    assert_eq!(fused.value(x).map(|id| fused.graph.value(id).name.as_str()), Some("pool"));
+}
+
+#[test]
 fn running_statistics_are_read_before_they_move() {
     for moved in [false, true] {
         let mut b = Bench::new();

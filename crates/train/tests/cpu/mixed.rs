@@ -74,6 +74,14 @@ fn fused_f32_trains_to_the_bits_of_the_plain_graph() {
     }
 }
 
+/// Convolutions that take the ReLU in, and pools with indices: the fastest algorithms are the same in both graphs.
+#[test]
+fn fused_convolutions_and_pools_train_to_the_bits_of_the_plain_graph() {
+    let [plain, fused] = [Passes::NONE, FUSED].map(|passes| run(&setup("vgg-small", "none", passes)));
+    assert_eq!(fused.bits(), plain.bits());
+    assert!(fused.schedule.nodes.len() < plain.schedule.nodes.len());
+}
+
 #[test]
 fn bf16_bits_depend_on_no_policy_and_no_number_of_threads() {
     for model in ["vgg-norm", "resnet-small"] {
