@@ -8,8 +8,8 @@ use super::operand::{Input, Output, Source};
 use super::real::Real;
 use super::{
     accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_relu, bias,
-    by_way_of_f32, cast, concat, conv2d, dropout, flatten, linear, local_response_norm, max_pool2d, relu, sgd,
-    softmax_cross_entropy,
+    by_way_of_f32, cast, concat, conv2d, conv2d_relu, dropout, flatten, linear, local_response_norm, max_pool2d, relu,
+    sgd, softmax_cross_entropy,
 };
 use crate::{DeviceError, View, ViewMut};
 use vdnn_graph::Op;
@@ -70,8 +70,8 @@ pub(super) fn supported(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) 
 fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
     match launch.op {
         Op::Conv2d(op) => conv2d::forward::<T>(op, launch),
-        Op::Conv2dRelu(op) => conv2d::forward_relu::<T>(op, launch),
-        Op::ReluBiasGrad => relu::bias_grad::<T>(launch),
+        Op::Conv2dRelu(op) => conv2d_relu::forward::<T>(op, launch),
+        Op::ReluBiasGrad => conv2d_relu::bias_grad::<T>(launch),
         Op::Conv2dDataGrad(op) => conv2d::data_grad::<T>(op, launch),
         Op::Conv2dWeightGrad(op) => conv2d::weight_grad::<T>(op, launch),
         Op::BiasGrad => bias::grad::<T>(launch),

@@ -29,6 +29,7 @@ mod cast;
 mod choices;
 mod concat;
 mod conv2d;
+mod conv2d_relu;
 mod dropout;
 mod flatten;
 mod launch;

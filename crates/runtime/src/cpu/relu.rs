@@ -3,7 +3,6 @@
 //! With a mask, forward writes a bit an element beside Y, and the gradient reads it in place of Y. A sample's mask begins
 //! with a byte of its own, and a byte is written as a whole, so no two threads share one.
 
-use super::bias;
 use super::launch::Launch;
 use super::operand::Source;
 use super::real::Real;
@@ -28,17 +27,6 @@ pub(super) fn grad<T: Real>(mut launch: Launch<'_>) -> Result<(), DeviceError> {
     let dy = launch.source::<T>(1, 0)?;
     let dx = launch.output::<T>(0)?;
     zip(launch.samples(), y, dy, dx, |y, dy| if passes(y) { dy } else { T::ZERO });
-    Ok(())
-}
-
-/// (Y, dY) → dZ, dbias; dZ also over dY. The bits of [`grad`] and of the bias' gradient after it.
-pub(super) fn bias_grad<T: Real>(mut launch: Launch<'_>) -> Result<(), DeviceError> {
-    let y = launch.input::<T>(0)?;
-    let dy = launch.source::<T>(1, 0)?;
-    let (samples, channels) = (launch.samples(), launch.input_types[0].shape.dim(1) as usize);
-    let (mut dz, dbias) = (launch.output::<T>(0)?, launch.output::<T>(1)?);
-    zip(samples, y, dy, dz.reborrow(), |y, dy| if passes(y) { dy } else { T::ZERO });
-    bias::sums(dz.as_view(), dbias, samples, channels);
     Ok(())
 }
 

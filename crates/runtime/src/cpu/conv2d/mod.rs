@@ -22,8 +22,6 @@ mod winograd;
 use super::choices::Algorithm;
 use super::launch::Launch;
 use super::real::Real;
-use super::relu;
-use super::stretch::map;
 use crate::{DeviceError, ViewMut};
 use columns::Columns;
 use geometry::Geometry;
@@ -91,16 +89,8 @@ pub(super) fn forward<T: Real>(op: &Conv2d, launch: Launch<'_>) -> Result<(), De
     convolved::<T>(op, launch).map(|_| ())
 }
 
-/// (X, W, bias?) → Y = max(X ∗ W + bias, 0).
-pub(super) fn forward_relu<T: Real>(op: &Conv2d, launch: Launch<'_>) -> Result<(), DeviceError> {
-    let samples = launch.samples();
-    let y = convolved::<T>(op, launch)?;
-    map(samples, None, y, relu::rectified);
-    Ok(())
-}
-
 /// The output, once it holds X ∗ W + bias.
-fn convolved<'a, T: Real>(op: &Conv2d, mut launch: Launch<'a>) -> Result<ViewMut<'a, T>, DeviceError> {
+pub(super) fn convolved<'a, T: Real>(op: &Conv2d, mut launch: Launch<'a>) -> Result<ViewMut<'a, T>, DeviceError> {
     let Plan { g, method, pieces } = plan(Geometry::of_forward(op, &launch), false, &launch)?;
     let (x, w) = (launch.input::<T>(0)?, launch.input::<T>(1)?);
     let bias = (launch.inputs.len() > 2).then(|| launch.input::<T>(2)).transpose()?;
