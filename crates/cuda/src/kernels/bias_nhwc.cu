@@ -62,7 +62,7 @@ DEVICE void relu_bias_grad(const scalar* y, u64 ys, const scalar* dy, u64 dys, s
 }
 #define RELU_BIAS_GRAD const scalar *y, u64 ys, const scalar *dy, u64 dys, scalar *dz, u64 dzs, COLUMNS, double *partial
 #define RELU_BIAS_GRAD_PASSED y, ys, dy, dys, dz, dzs, COLUMNS_PASSED, partial
-KERNEL relu_bias_grad_packed(RELU_BIAS_GRAD) { relu_bias_grad<PACK>(RELU_BIAS_GRAD_PASSED); }
+WIDE_KERNEL relu_bias_grad_packed(RELU_BIAS_GRAD) { relu_bias_grad<PACK>(RELU_BIAS_GRAD_PASSED); }
 KERNEL relu_bias_grad_single(RELU_BIAS_GRAD) { relu_bias_grad<1>(RELU_BIAS_GRAD_PASSED); }
 
 KERNEL bias_grad_finish(const double* partial, u32 channels, u32 stretches, float* db) {
