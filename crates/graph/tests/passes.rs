@@ -154,8 +154,6 @@ fn a_convolution_takes_the_relu_after_it_and_a_pool_keeps_its_places() {
     let z = b.relu("relu2", y);
     // The second convolution's result is read twice.
     b.layer("sum", Op::Add, &[y, z]);
-    let large = op::MaxPool2d { window: op::Window::square(16) };
-    assert!(!large.has_indices());
     let fused = fuse(&b.0).unwrap();
     assert_eq!(
         kinds(&fused.graph),
@@ -165,6 +163,11 @@ fn a_convolution_takes_the_relu_after_it_and_a_pool_keeps_its_places() {
     assert_eq!(names(&fused.graph, &node(&fused.graph, "conv2").inputs), ["pool", "conv2.weight"]);
     assert_eq!(ty(&fused.graph, "pool.indices"), "u8[2, 4, 4, 4]");
     assert_eq!(fused.value(x).map(|id| fused.graph.value(id).name.as_str()), Some("pool"));
+    // More places than a byte names.
+    let mut b = Bench::new();
+    let image = b.image([1, 1, 16, 16]);
+    b.layer("large", Op::MaxPool2d(op::MaxPool2d { window: op::Window::square(16) }), &[image]);
+    assert_eq!(kinds(&fuse(&b.0).unwrap().graph), ["large max_pool2d"]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::convolution::{self, Convolution, Cut, TAKING_IN, bias_bytes};
 use super::gpu::{Bytes, Gpu, Work};
 use super::product;
 use crate::cudnn::{Addresses, ConvolutionProblem, Plan, PlanName, Precision, Target};
-use crate::kernels::{self, Operand};
+use crate::kernels::{self, KernelError, LaunchPlan, Operand};
 
 /// The algorithm of ops that run as own kernels.
 pub(super) const OWN: &str = "nvrtc";
@@ -75,12 +75,7 @@ impl Site<'_> {
         }
         let types: Vec<&TensorType> = self.inputs.iter().map(|o| o.ty).collect();
         self.check_workspace(kernels::workspace(self.op, &types))?;
-        let plan = kernels::prepare(self.op, &self.inputs, &self.outputs, self.workspace.address);
-        let mut works = Vec::new();
-        for launch in &plan.map_err(|e| e.to_string())?.launches {
-            works.push(Work::Kernel(gpu.settle(launch).map_err(|e| e.to_string())?));
-        }
-        Ok(works)
+        settled(kernels::prepare(self.op, &self.inputs, &self.outputs, self.workspace.address), gpu)
     }
 
     fn convolution(&self, found: &Convolution<'_>, gpu: &mut Gpu, plans: &mut Plans) -> Result<Vec<Work>, String> {
@@ -138,9 +133,7 @@ impl Site<'_> {
     /// Adds what lies at `address` to the output. Only in f32: in half precision every addition would round.
     fn add_to_output(&self, address: u64, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
         let sum = self.outputs[0];
-        let plan = kernels::prepare(&Op::Add, &[sum, Operand::contiguous(sum.ty, address)], &[sum], 0);
-        let launches = plan.map_err(|e| e.to_string())?.launches;
-        launches.iter().map(|launch| gpu.settle(launch).map(Work::Kernel).map_err(|e| e.to_string())).collect()
+        settled(kernels::prepare(&Op::Add, &[sum, Operand::contiguous(sum.ty, address)], &[sum], 0), gpu)
     }
 
     fn product(&self, found: product::Found, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
@@ -164,9 +157,7 @@ impl Site<'_> {
         let (bias, dtype) = (self.inputs[2], self.outputs[0].ty.dtype);
         let narrow = TensorType { dtype, ..bias.ty.clone() };
         let cast = Op::Cast(Cast { dtype, layout: narrow.layout });
-        let plan = kernels::prepare(&cast, &[bias], &[Operand::contiguous(&narrow, address)], 0);
-        let launches = plan.map_err(|e| e.to_string())?.launches;
-        launches.iter().map(|launch| gpu.settle(launch).map(Work::Kernel).map_err(|e| e.to_string())).collect()
+        settled(kernels::prepare(&cast, &[bias], &[Operand::contiguous(&narrow, address)], 0), gpu)
     }
 
     /// The bias of a forward convolution or linear layer, added to Y in place, and ReLU where the op has it.
@@ -176,9 +167,7 @@ impl Site<'_> {
             (Op::Conv2d(_) | Op::Linear, Some(bias)) => kernels::bias_add(self.outputs[0], *bias),
             _ => return Ok(()),
         };
-        for launch in &plan.map_err(|e| e.to_string())?.launches {
-            works.push(Work::Kernel(gpu.settle(launch).map_err(|e| e.to_string())?));
-        }
+        works.extend(settled(plan, gpu)?);
         Ok(())
     }
 
@@ -188,6 +177,12 @@ impl Site<'_> {
             given => Err(format!("expected a workspace of {needed} bytes, found {given}")),
         }
     }
+}
+
+/// The works of own kernels.
+fn settled(plan: Result<LaunchPlan, KernelError>, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
+    let launches = plan.map_err(|e| e.to_string())?.launches;
+    launches.iter().map(|launch| gpu.settle(launch).map(Work::Kernel).map_err(|e| e.to_string())).collect()
 }
 
 /// Sets an output to zero: one stretch, or one a row when it is a slice.

@@ -49,14 +49,24 @@ pub(super) fn prepare(
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
-    let name = "batch_norm";
+    let half = ["batch_norm_packed", "batch_norm_single"];
+    prepare_by("batch_norm", op.eps, half, ["batch_norm_v4", "batch_norm_v1"], inputs, outputs)
+}
+
+/// The same by these functions, those of half precision or of f32.
+pub(super) fn prepare_by(
+    name: &'static str,
+    eps: f64,
+    half: [&'static str; 2],
+    f32s: [&'static str; 2],
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+) -> Result<LaunchPlan, KernelError> {
     let ([x, mean, variance, gamma, beta], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
     if x.ty.dtype.is_half() {
-        let functions = ["batch_norm_packed", "batch_norm_single"];
-        return batch_norm_nhwc::prepare(name, op.eps, functions, inputs, outputs);
+        return batch_norm_nhwc::prepare(name, eps, half, inputs, outputs);
     }
-    let coefficients = [mean, variance, gamma, beta];
-    normalise(name, op.eps, ["batch_norm_v4", "batch_norm_v1"], &[x], coefficients, &y)
+    normalise(name, eps, f32s, &[x], [mean, variance, gamma, beta], &y)
 }
 
 /// One launch over X, or X and another map, with a channel's coefficients.

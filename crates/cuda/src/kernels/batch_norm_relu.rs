@@ -13,14 +13,9 @@ pub(super) fn prepare(
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
-    let name = "batch_norm_relu";
-    let ([x, mean, variance, gamma, beta], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
-    if x.ty.dtype.is_half() {
-        let functions = ["batch_norm_relu_packed", "batch_norm_relu_single"];
-        return batch_norm_nhwc::prepare(name, op.eps, functions, inputs, outputs);
-    }
-    let functions = ["batch_norm_relu_v4", "batch_norm_relu_v1"];
-    batch_norm::normalise(name, op.eps, functions, &[x], [mean, variance, gamma, beta], &y)
+    let half = ["batch_norm_relu_packed", "batch_norm_relu_single"];
+    let f32s = ["batch_norm_relu_v4", "batch_norm_relu_v1"];
+    batch_norm::prepare_by("batch_norm_relu", op.eps, half, f32s, inputs, outputs)
 }
 
 /// (X, dY, mean, variance, gamma, beta) → dX, dgamma, dbeta.

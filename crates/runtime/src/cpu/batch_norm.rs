@@ -67,20 +67,29 @@ impl<T: Real> Affine<T> {
 }
 
 /// (X, mean, variance, gamma, beta) → Y, also in place.
-pub(super) fn forward<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<(), DeviceError> {
+pub(super) fn forward<T: Real>(op: &BatchNorm, launch: Launch<'_>) -> Result<(), DeviceError> {
+    forward_then::<T>(op, launch, |y| y)
+}
+
+/// The same, each number finished by `then`.
+pub(super) fn forward_then<T: Real>(
+    op: &BatchNorm,
+    mut launch: Launch<'_>,
+    then: impl Fn(T) -> T + Copy + Sync,
+) -> Result<(), DeviceError> {
     let coefficients = Coefficients::of(op, &launch, 1)?;
     let x = launch.source::<T>(0, 0)?;
     let [n, c, ..] = launch.input_dims(0);
     let y = launch.output::<T>(0)?;
     map_channels([n, c], x, y, |channel| {
         let affine = coefficients.channel(channel);
-        move |x| affine.apply(x)
+        move |x| then(affine.apply(x))
     });
     Ok(())
 }
 
 /// `y = f(x)` with an f for each channel; x absent in place.
-pub(super) fn map_channels<T: Real, F: Fn(T) -> T>(
+fn map_channels<T: Real, F: Fn(T) -> T>(
     [n, c]: [usize; 2],
     x: Source<'_, T>,
     y: ViewMut<'_, T>,

@@ -1,6 +1,6 @@
 //! Batch normalisation and ReLU in one pass. The bits are those of the two ops one after the other.
 
-use super::batch_norm::{Coefficients, Gradient, map_channels};
+use super::batch_norm::{Coefficients, Gradient, forward_then};
 use super::launch::Launch;
 use super::operand::Source;
 use super::real::Real;
@@ -10,16 +10,8 @@ use rayon::prelude::*;
 use vdnn_graph::op::BatchNorm;
 
 /// (X, mean, variance, gamma, beta) → Y, also in place.
-pub(super) fn forward<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<(), DeviceError> {
-    let coefficients = Coefficients::of(op, &launch, 1)?;
-    let x = launch.source::<T>(0, 0)?;
-    let [n, c, ..] = launch.input_dims(0);
-    let y = launch.output::<T>(0)?;
-    map_channels([n, c], x, y, |channel| {
-        let affine = coefficients.channel(channel);
-        move |x| rectified(affine.apply(x))
-    });
-    Ok(())
+pub(super) fn forward<T: Real>(op: &BatchNorm, launch: Launch<'_>) -> Result<(), DeviceError> {
+    forward_then::<T>(op, launch, rectified)
 }
 
 /// (X, dY, mean, variance, gamma, beta) → dX, dgamma, dbeta; dX also over dY. dX first holds ReLU's dX, then batch norm's.
