@@ -125,13 +125,15 @@ pub enum Argument {
     F32(f32),
     /// A double-precision number.
     F64(f64),
+    /// A further word of the structure that the argument before begins.
+    Word(u64),
 }
 
 impl Argument {
     /// The bytes at the low end of a slot, as the driver reads them.
     fn slot(self) -> u64 {
         match self {
-            Self::U64(v) => v,
+            Self::U64(v) | Self::Word(v) => v,
             Self::I64(v) => v as u64,
             Self::U32(v) => u64::from(v),
             Self::I32(v) => u64::from(v as u32),
@@ -147,6 +149,8 @@ pub struct Launch {
     function: Function,
     grid: Grid,
     slots: Vec<u64>,
+    /// The slot at which each parameter starts.
+    starts: Vec<u32>,
 }
 
 impl Launch {
@@ -154,10 +158,12 @@ impl Launch {
     ///
     /// # Safety
     ///
-    /// `arguments` must be as many and of the kinds that the kernel's source declares, and every address among them
+    /// `arguments` must be as many and of the kinds that the kernel's source declares, structures word by word, and every address among them
     /// must stay valid for what the kernel does with it whenever the launch runs.
     pub unsafe fn new(function: &Function, grid: Grid, arguments: &[Argument]) -> Self {
-        Self { function: function.clone(), grid, slots: arguments.iter().map(|a| a.slot()).collect() }
+        let begins = |(at, argument): (usize, &Argument)| (!matches!(argument, Argument::Word(_))).then_some(at as u32);
+        let starts = arguments.iter().enumerate().filter_map(begins).collect();
+        Self { function: function.clone(), grid, slots: arguments.iter().map(|a| a.slot()).collect(), starts }
     }
 
     /// Queues the kernel on `stream`.
@@ -165,14 +171,14 @@ impl Launch {
         let driver = self.function.module.context.driver;
         let mut pointers: [*mut c_void; 32] = [std::ptr::null_mut(); 32];
         let mut spilled = Vec::new();
-        let pointers: &mut [*mut c_void] = if self.slots.len() <= pointers.len() {
+        let pointers: &mut [*mut c_void] = if self.starts.len() <= pointers.len() {
             &mut pointers
         } else {
-            spilled.resize(self.slots.len(), std::ptr::null_mut());
+            spilled.resize(self.starts.len(), std::ptr::null_mut());
             &mut spilled
         };
-        for (pointer, slot) in pointers.iter_mut().zip(&self.slots) {
-            *pointer = std::ptr::from_ref(slot).cast_mut().cast();
+        for (pointer, &start) in pointers.iter_mut().zip(&self.starts) {
+            *pointer = self.slots[start as usize..].as_ptr().cast_mut().cast();
         }
         let ([bx, by, bz], [tx, ty, tz]) = (self.grid.blocks, self.grid.threads);
         let (shared, arguments, none) = (self.grid.shared_bytes, pointers.as_mut_ptr(), std::ptr::null_mut());

@@ -126,7 +126,7 @@ impl<'a> Forest<'a> {
     /// Updated persistents lie over their former value.
     fn persistents(&mut self, node: NodeId) -> Result<(), GraphError> {
         let op_node = self.graph.node(node);
-        for &(input, output) in op_node.op.updates() {
+        for &(input, output) in op_node.op.updates().iter() {
             let (from, to) = (op_node.inputs[input], op_node.outputs[output]);
             if self.last_use[from.index()] > self.position[node.index()] {
                 let late = self.last_use[from.index()];

@@ -304,7 +304,7 @@ impl Graph {
             let role = self.output_role(&op, inputs, index, phase);
             outputs.push(self.add_value(&value_name, ty, role, Some(node))?);
         }
-        for (input, output) in op.updates() {
+        for (input, output) in op.updates().iter() {
             self.advance_persistent(inputs[*input], outputs[*output]);
         }
         self.metrics.extend(outputs.iter().filter(|&&id| self.values[id.index()].role == Role::Metric));
@@ -364,8 +364,8 @@ impl Graph {
     fn first_version(&self, mut value: ValueId) -> ValueId {
         while let Some(producer) = self.value(value).producer {
             let node = self.node(producer);
-            let update = node.op.updates().iter().find(|(_, output)| node.outputs[*output] == value);
-            let Some(&(input, _)) = update else { break };
+            let updates = node.op.updates();
+            let Some(&(input, _)) = updates.iter().find(|(_, output)| node.outputs[*output] == value) else { break };
             value = node.inputs[input];
         }
         value

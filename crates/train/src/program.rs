@@ -3,7 +3,8 @@
 use crate::TrainError;
 use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
 use vdnn_graph::op::Sgd;
-use vdnn_graph::{InPlace, Program};
+use vdnn_graph::passes::group;
+use vdnn_graph::{Graph, InPlace, Program};
 use vdnn_layers::{Mode, Net};
 
 /// What a model may say when it cannot be built.
@@ -64,6 +65,7 @@ pub fn network(network: &dyn Network, batch_size: u64, mode: Mode) -> Result<Net
 /// [`TrainError`] when a pass cannot take it, or when it cannot be differentiated or ordered.
 pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainError> {
     let net = lowered(net)?;
+    let fuse = net.options().passes.fuse;
     let loss = net.loss().ok_or_else(|| TrainError::Model("the network has no loss".into()))?;
     let options = Options {
         update_at: optimization.update_at,
@@ -71,7 +73,7 @@ pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainE
         ..Options::train(loss, optimization.optimizer)
     };
     let train = differentiate(net.into_graph(), &options)?;
-    Ok(Program::linearize(train.graph, InPlace::Allowed)?)
+    linearized(train.graph, fuse)
 }
 
 /// The forward pass of a network built for evaluation, after its passes.
@@ -79,7 +81,15 @@ pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainE
 /// # Errors
 /// [`TrainError::Model`] when a pass cannot take it, or [`TrainError::Graph`].
 pub fn evaluation(net: Net) -> Result<Program, TrainError> {
-    Ok(Program::linearize(lowered(net)?.into_graph(), InPlace::Allowed)?)
+    let net = lowered(net)?;
+    let fuse = net.options().passes.fuse;
+    linearized(net.into_graph(), fuse)
+}
+
+/// The program of a whole graph, with small launches in groups where layers are fused.
+fn linearized(graph: Graph, fuse: bool) -> Result<Program, TrainError> {
+    let graph = if fuse { group(&graph)?.graph } else { graph };
+    Ok(Program::linearize(graph, InPlace::Allowed)?)
 }
 
 fn lowered(net: Net) -> Result<Net, TrainError> {

@@ -89,6 +89,7 @@ fn argument(arg: KernelArg) -> Argument {
         KernelArg::I32(v) => Argument::I32(v),
         KernelArg::F32(v) => Argument::F32(v),
         KernelArg::F64(v) => Argument::F64(v),
+        KernelArg::Word(v) => Argument::Word(v),
     }
 }
 

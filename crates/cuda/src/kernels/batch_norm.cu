@@ -204,10 +204,17 @@ KERNEL batch_norm_grad_v1(const scalar* x, u64 xs, const scalar* dy, u64 dys, co
 }
 
 // running ← (1 − momentum) · running + momentum · batch; unbias = count / (count − 1) for the variance.
-KERNEL batch_norm_update(const float* mean, const float* variance, const float* running_mean, const float* running_variance,
-                         float* new_mean, float* new_variance, u32 channels, float keep, float momentum, float unbias) {
-  u32 c = blockIdx.x * THREADS + threadIdx.x;
-  if (c >= channels) return;
-  new_mean[c] = fmaf(momentum, mean[c], keep * running_mean[c]);
-  new_variance[c] = fmaf(momentum, variance[c] * unbias, keep * running_variance[c]);
+struct Member {
+  const float *mean, *variance, *running_mean, *running_variance;
+  float *new_mean, *new_variance;
+  u64 len;
+};
+KERNEL batch_norm_update(const __grid_constant__ Table<Member> table, u32 members, float keep, float momentum, float unbias) {
+  Share share(table, members);
+  const Member& of = table.of[share.member];
+  u64 end = share.start + STRETCH < of.len ? share.start + STRETCH : of.len;
+  for (u64 c = share.start + threadIdx.x; c < end; c += THREADS) {
+    of.new_mean[c] = fmaf(momentum, of.mean[c], keep * of.running_mean[c]);
+    of.new_variance[c] = fmaf(momentum, of.variance[c] * unbias, keep * of.running_variance[c]);
+  }
 }

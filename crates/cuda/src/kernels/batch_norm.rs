@@ -2,7 +2,8 @@
 
 use super::batch_norm_nhwc::{self, Gate, Gradient};
 use super::elementwise::address_and_stride;
-use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, at_most, divisor, partial_bytes, sample_len};
+use super::group::Table;
+use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, divisor, partial_bytes, sample_len};
 use super::{KernelError, LaunchPlan, Operand, operands};
 use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::{BatchNorm, BatchNormUpdate};
@@ -154,23 +155,27 @@ fn sums(
     Ok(launches)
 }
 
-/// (mean, variance, running mean, running variance) → the updated running statistics.
-pub(super) fn prepare_update(
+/// (mean, variance, running mean, running variance) → the updated running statistics; the same of each further member.
+pub(super) fn prepare_updates<'a>(
     op: &BatchNormUpdate,
-    inputs: &[Operand<'_>],
-    outputs: &[Operand<'_>],
+    members: impl Iterator<Item = (&'a [Operand<'a>], &'a [Operand<'a>])>,
 ) -> Result<LaunchPlan, KernelError> {
     let name = "batch_norm_update";
-    let (from, to) = (operands::<4>(name, inputs)?, operands::<2>(name, outputs)?);
-    let channels = at_most(name, "the number of channels", from[0].elements(), (1 << 31) - 1)?;
-    // Without a batch the running statistics stay what they are: 1 times the old ones, 0 times the new.
+    let member = |(inputs, outputs)| {
+        let (from, to) = (operands::<4>(name, inputs)?, operands::<2>(name, outputs)?);
+        let len = from[0].elements();
+        let in_place = from[2].address == to[0].address && from[3].address == to[1].address;
+        let [a, b, c, d] = from.map(|o| o.address);
+        // Without a batch the running statistics stay what they are: 1 times the old ones, 0 times the new.
+        let nothing = op.count == 0 && in_place;
+        Ok(([a, b, c, d, to[0].address, to[1].address, len], if nothing { 0 } else { len }))
+    };
+    let members = members.map(member).collect::<Result<Vec<_>, KernelError>>()?;
     let momentum = if op.count == 0 { 0.0 } else { op.momentum };
-    if channels == 0 || op.count == 0 && from[2].address == to[0].address && from[3].address == to[1].address {
-        return Ok(LaunchPlan::default());
-    }
     let unbias = op.count.max(1) as f64 / op.count.saturating_sub(1).max(1) as f64;
-    let mut args: Vec<KernelArg> = from.iter().chain(&to).map(|o| U64(o.address)).collect();
-    args.extend([U32(channels), F32((1.0 - momentum) as f32), F32(momentum as f32), F32(unbias as f32)]);
-    let blocks = u64::from(channels.div_ceil(THREADS));
-    Ok(vec![KernelLaunch::new(name, FILE, name, blocks, args)?].into())
+    let further = [F32((1.0 - momentum) as f32), F32(momentum as f32), F32(unbias as f32)];
+    let launch =
+        |table: &Table<7>| KernelLaunch::new(name, FILE, name, table.blocks, [&table.args()[..], &further].concat());
+    let launches = Table::cut(members.into_iter()).iter().map(launch).collect::<Result<Vec<_>, _>>()?;
+    Ok(launches.into())
 }

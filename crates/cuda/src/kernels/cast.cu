@@ -153,3 +153,37 @@ KERNEL cast_from_nchw_packed(FROM, TILES) { cast_nchw<8>(x, xs, y, ys, TILES_PAS
 KERNEL cast_from_nchw_single(FROM, TILES) { cast_nchw<1>(x, xs, y, ys, TILES_PASSED); }
 KERNEL cast_move_nchw_packed(MOVE, TILES) { cast_nchw<8>(x, xs, y, ys, TILES_PASSED); }
 KERNEL cast_move_nchw_single(MOVE, TILES) { cast_nchw<1>(x, xs, y, ys, TILES_PASSED); }
+
+// Many weights W [O, channels, hw] at once, each in one piece, into their own order or, where hw is not 0, into [O, hw, stored].
+struct Member {
+  const float* x;
+  scalar* y;
+  u64 len;  // stored elements of y
+  u32 hw, channels, stored, unused;
+  DEVICE float at(u32 e) const {
+    if (!hw) return x[e];
+    u32 each = hw * stored, o = e / each, rest = e - o * each, p = rest / stored, c = rest - p * stored;
+    return c < channels ? x[((u64)o * channels + c) * hw + p] : 0.f;
+  }
+};
+KERNEL cast_weights(const __grid_constant__ Table<Member> table, u32 members) {
+  Share share(table, members);
+  const Member& of = table.of[share.member];
+  bool packs = ((u64)of.x | (u64)of.y) % 16 == 0;
+#pragma unroll
+  for (int u = 0; u < STRETCH / (8 * THREADS); u++) {
+    u64 e = share.start + (u * THREADS + threadIdx.x) * 8;
+    if (packs && e + 8 <= of.len) {
+      float v[8];
+      if (of.hw) {
+#pragma unroll
+        for (int l = 0; l < 8; l++) v[l] = of.at((u32)e + l);
+      } else {
+        load8(of.x + e, v);
+      }
+      store8(of.y + e, v);
+    } else {
+      for (u64 end = e + 8 < of.len ? e + 8 : of.len; e < end; e++) of.y[e] = of.at((u32)e);
+    }
+  }
+}

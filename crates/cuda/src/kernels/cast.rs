@@ -1,10 +1,12 @@
 //! Casts: between f32 and half precision, between NCHW and NHWC order, with or without channel padding.
 
 use super::elementwise::address_and_stride;
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, at_most, divisor};
+use super::group::Table;
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, THREADS, at_most, divisor};
 use super::{KernelError, Operand, file_of, files, operands};
 use KernelArg::{U32, U64};
-use vdnn_tensor::{DType, MemoryOrder};
+use std::collections::BTreeMap;
+use vdnn_tensor::{DType, Layout, MemoryOrder};
 
 const OP: &str = "cast";
 const FILES: [&str; 3] = files!("cast");
@@ -47,6 +49,44 @@ pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result
     let (function, blocks, further) = further(&functions, &x, &y)?;
     let args = [&address_and_stride(&x)[..], &address_and_stride(&y), &further].concat();
     Ok(vec![KernelLaunch::new(OP, file, function, blocks, args)?].into())
+}
+
+/// (X) → the same in half precision, of many weights: one launch where both sides are in one piece, else one each.
+pub(super) fn prepare_many<'a>(
+    members: impl Iterator<Item = (&'a [Operand<'a>], &'a [Operand<'a>])>,
+) -> Result<LaunchPlan, KernelError> {
+    let mut launches = Vec::new();
+    let mut tables = BTreeMap::<&'static str, Vec<([u64; 5], u64)>>::new();
+    for (inputs, outputs) in members {
+        let ([x], [y]) = (operands(OP, inputs)?, operands(OP, outputs)?);
+        match member(&x, &y) {
+            Some(member) => tables.entry(file_of(y.ty.dtype, FILES)).or_default().push(member),
+            None => launches.extend(prepare(inputs, outputs)?.launches),
+        }
+    }
+    for (file, members) in tables {
+        for table in Table::cut(members.into_iter()) {
+            launches.push(KernelLaunch::new(OP, file, "cast_weights", table.blocks, table.args())?);
+        }
+    }
+    Ok(launches.into())
+}
+
+/// A weight's share of the table, `Member` in `cast.cu`; `None` for what that kernel does not take.
+fn member(x: &Operand<'_>, y: &Operand<'_>) -> Option<([u64; 5], u64)> {
+    let [channels, pixels] = extents(x);
+    let len = y.ty.stored_elements();
+    let plain = x.ty.layout == Layout::default() && x.is_contiguous() && y.is_contiguous() && len <= SAMPLE_LIMIT;
+    if !plain || x.ty.dtype != DType::F32 || !y.ty.dtype.is_half() {
+        return None;
+    }
+    let (padding, nhwc) = (u64::from(y.ty.layout.channel_padding), y.ty.layout.order == MemoryOrder::Nhwc);
+    let order = match (nhwc, padding) {
+        (true, _) if pixels > 1 || padding > 0 => [pixels | channels << 32, channels + padding],
+        (_, 0) => [0; 2],
+        _ => return None,
+    };
+    Some(([x.address, y.address, len, order[0], order[1]], len))
 }
 
 fn refused(x: &Operand<'_>, y: &Operand<'_>) -> KernelError {

@@ -163,6 +163,28 @@ DEVICE void map_channels(const scalar* const (&in)[N], scalar* out, u64 start, u
 
 #endif
 
+// ---- groups ---------------------------------------------------------------------------------------------------------
+
+// Members of one launch, and elements of a member that a block takes.
+#define MEMBERS 32
+#define STRETCH 4096
+template <class M> struct Table { M of[MEMBERS]; };
+
+// The member a block works for and where in it the block starts; elements are counted by `len` of a member.
+struct Share {
+  u32 member;
+  u64 start;
+  template <class M> DEVICE Share(const Table<M>& table, u32 members) : member(0) {
+    u64 block = blockIdx.x;
+    for (; member + 1 < members; member++) {
+      u64 blocks = (table.of[member].len + STRETCH - 1) / STRETCH;
+      if (block < blocks) break;
+      block -= blocks;
+    }
+    start = block * STRETCH;
+  }
+};
+
 // ---- sums ---------------------------------------------------------------------------------------------------------
 
 // The sum over a warp, in every lane; the order is that of a butterfly.

@@ -28,6 +28,7 @@ mod concat;
 mod dropout;
 mod elementwise;
 mod error;
+mod group;
 mod local_response_norm;
 mod max_pool2d;
 mod nhwc;
@@ -76,9 +77,9 @@ macro_rules! sources {
 
 /// All sources, (file name, text for the compiler). What is compiled for half precision is there once for each type.
 pub const ALL: &[(&str, &str)] = sources! {
-    f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm" "max_pool2d" "sgd"
+    f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm" "max_pool2d"
         "softmax_cross_entropy";
-    every type: "add" "concat" "dropout" "relu";
+    every type: "add" "concat" "dropout" "relu" "sgd";
     half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc";
 };
 
@@ -122,6 +123,7 @@ pub fn workspace(op: &Op, inputs: &[&TensorType]) -> Bytes {
         Op::SoftmaxCrossEntropy(_) => softmax_cross_entropy::workspace(first),
         Op::SoftmaxCrossEntropyGrad(_) => softmax_cross_entropy::GRAD_WORKSPACE,
         Op::Accuracy => accuracy::workspace(first),
+        Op::Group(group) => group.shares(inputs).map(|share| workspace(&group.op, share)).max().unwrap_or(0),
         _ => 0,
     }
 }
@@ -138,6 +140,23 @@ pub fn prepare(
     outputs: &[Operand<'_>],
     workspace: u64,
 ) -> Result<LaunchPlan, KernelError> {
+    match op {
+        Op::Group(group) => {
+            check_types(&group.op, inputs)?;
+            check_types(&group.op, outputs)?;
+            group::prepare(group, inputs, outputs, workspace)
+        }
+        _ => prepare_one(op, inputs, outputs, workspace),
+    }
+}
+
+/// The launches of an op that is not a group.
+fn prepare_one(
+    op: &Op,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
     check_types(op, inputs)?;
     check_types(op, outputs)?;
     match op {
@@ -145,7 +164,7 @@ pub fn prepare(
         Op::ReluBiasGrad => bias::prepare_relu_grad(inputs, outputs, workspace),
         Op::BatchNormStats => batch_norm::prepare_stats(inputs, outputs, workspace),
         Op::BatchNorm(op) => batch_norm::prepare(op, inputs, outputs),
-        Op::BatchNormUpdate(op) => batch_norm::prepare_update(op, inputs, outputs),
+        Op::BatchNormUpdate(op) => batch_norm::prepare_updates(op, [(inputs, outputs)].into_iter()),
         Op::BatchNormGrad(op) => batch_norm::prepare_grad(op, inputs, outputs, workspace),
         Op::BatchNormRelu(op) => batch_norm_relu::prepare(op, inputs, outputs),
         Op::BatchNormReluGrad(op) => batch_norm_relu::prepare_grad(op, inputs, outputs, workspace),
@@ -174,11 +193,12 @@ pub fn prepare(
         Op::SoftmaxCrossEntropy(op) => softmax_cross_entropy::prepare(op, inputs, outputs, workspace),
         Op::SoftmaxCrossEntropyGrad(op) => softmax_cross_entropy::prepare_grad(op, inputs, outputs, workspace),
         Op::Accuracy => accuracy::prepare(inputs, outputs, workspace),
-        Op::Sgd(op) => sgd::prepare(op, inputs, outputs),
+        Op::Sgd(op) => sgd::prepare(op, [(inputs, outputs)].into_iter()),
         Op::Adam(op) => adam::prepare(op, inputs, outputs),
         Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => {
             Err(KernelError::NotHere { op: op.kind() })
         }
+        Op::Group(_) => Err(KernelError::NotHere { op: op.kind() }),
         Op::Linear | Op::LinearDataGrad | Op::LinearWeightGrad => Err(KernelError::NotHere { op: op.kind() }),
     }
 }
@@ -223,7 +243,7 @@ impl Takes {
             Op::Relu | Op::ReluGrad | Op::ReluMask | Op::ReluMaskGrad | Op::Add => Takes::Elements,
             Op::Dropout(_) | Op::DropoutGrad(_) => Takes::Elements,
             Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_) => Takes::Elements,
-            Op::Cast(_) => Takes::Anything,
+            Op::Cast(_) | Op::Sgd(_) => Takes::Anything,
             _ => Takes::Plain,
         }
     }

@@ -106,13 +106,15 @@ pub enum KernelArg {
     F32(f32),
     /// A double-precision number.
     F64(f64),
+    /// A further word of the table that the argument before begins: a structure passed by value.
+    Word(u64),
 }
 
 impl KernelArg {
     /// The argument's bytes at the low end of eight, as the driver reads them on a little-endian host.
     pub fn slot(self) -> u64 {
         match self {
-            KernelArg::U64(v) => v,
+            KernelArg::U64(v) | KernelArg::Word(v) => v,
             KernelArg::I64(v) => v as u64,
             KernelArg::U32(v) => u64::from(v),
             KernelArg::I32(v) => u64::from(v as u32),

@@ -1,50 +1,81 @@
-// Stochastic gradient descent in PyTorch's form. Outputs lie over their inputs; lr and iteration are read here. A guard
-// (null for none) that is not finite leaves everything as it was.
+// Stochastic gradient descent in PyTorch's form for many parameters in one launch. Outputs lie over their inputs; lr and
+// iteration are read here. A guard (null for none) that is not finite leaves everything as it was. dW is of the source's
+// element type, weights and momentum are f32.
 
-template <int V>
-DEVICE void sgd(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay,
-                const float* guard) {
+struct Member {
+  const float* w;
+  const scalar* dw;
+  const float* m;  // null without momentum
+  float* new_w;
+  float* new_m;
+  u64 len;
+  u32 hw, channels;  // of W [O, channels, hw], when dW lies as [O, hw, channels]; else hw is 0
+  DEVICE u64 place(u64 e) const {
+    if (!hw) return e;
+    u32 each = channels * hw, o = (u32)e / each, rest = (u32)e - o * each, c = rest / hw;
+    return (u64)o * each + (u64)(rest - c * hw) * channels + c;
+  }
+  DEVICE bool in_packs() const {
+    u64 bits = (u64)w | (u64)m | (u64)new_w | (u64)new_m;
+    return bits % 16 == 0 && (u64)dw % sizeof(PackOf<scalar, 4>) == 0;
+  }
+};
+
+struct Step {
+  float rate, decay, momentum, undamped;
+  bool first, nesterov;
+  DEVICE void plain(float& w, float dw) const { w = fmaf(-rate, fmaf(decay, w, dw), w); }
+  DEVICE void with_momentum(float& w, float dw, float& m) const {
+    float g = fmaf(decay, w, dw);
+    m = first ? g : fmaf(momentum, m, undamped * g);
+    w = fmaf(-rate, nesterov ? fmaf(momentum, m, g) : m, w);
+  }
+};
+
+// Four elements from `e` on, all inside.
+DEVICE void advance(const Member& of, const Step& step, u64 e) {
+  float w[4], dw[4], m[4];
+  (*(const PackOf<float, 4>*)(of.w + e)).get(w);
+  if (of.m) (*(const PackOf<float, 4>*)(of.m + e)).get(m);
+  if (of.hw) {
+#pragma unroll
+    for (int l = 0; l < 4; l++) dw[l] = of.dw[of.place(e + l)];
+  } else {
+    (*(const PackOf<scalar, 4>*)(of.dw + e)).get(dw);
+  }
+#pragma unroll
+  for (int l = 0; l < 4; l++) {
+    if (of.m) step.with_momentum(w[l], dw[l], m[l]);
+    else step.plain(w[l], dw[l]);
+  }
+  PackOf<float, 4> to;
+  to.put(w);
+  *(PackOf<float, 4>*)(of.new_w + e) = to;
+  if (!of.m) return;
+  to.put(m);
+  *(PackOf<float, 4>*)(of.new_m + e) = to;
+}
+
+WIDE_KERNEL sgd(const __grid_constant__ Table<Member> table, u32 members, const float* lr, const u64* iteration, float decay,
+                float momentum, float undamped, u32 nesterov, const float* guard) {
   if (!may_update(guard)) return;
-  const float* const in[2] = {w, dw};
-  float* const out[1] = {new_w};
-  float rate = *lr;
-  map_row<V>(in, out, len, [=](const float (&x)[2], float (&y)[1]) {
-    float g = fmaf(decay, x[0], x[1]);
-    y[0] = fmaf(-rate, g, x[0]);
-  });
-}
-
-template <int V>
-DEVICE void sgd_momentum(const float* w, const float* dw, const float* m, float* new_w, float* new_m, u64 len,
-                         const float* lr, const u64* iteration, float decay, float momentum, float undamped,
-                         u32 nesterov, const float* guard) {
-  if (!may_update(guard)) return;
-  const float* const in[3] = {w, dw, m};
-  float* const out[2] = {new_w, new_m};
-  float rate = *lr;
-  bool first = *iteration == 0;
-  map_row<V>(in, out, len, [=](const float (&x)[3], float (&y)[2]) {
-    float g = fmaf(decay, x[0], x[1]);
-    float velocity = first ? g : fmaf(momentum, x[2], undamped * g);
-    float step = nesterov ? fmaf(momentum, velocity, g) : velocity;
-    y[0] = fmaf(-rate, step, x[0]);
-    y[1] = velocity;
-  });
-}
-
-KERNEL sgd_packed(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay,
-                const float* guard) {
-  sgd<4>(w, dw, new_w, len, lr, decay, guard);
-}
-KERNEL sgd_single(const float* w, const float* dw, float* new_w, u64 len, const float* lr, float decay,
-                const float* guard) {
-  sgd<1>(w, dw, new_w, len, lr, decay, guard);
-}
-WIDE_KERNEL sgd_momentum_packed(const float* w, const float* dw, const float* m, float* new_w, float* new_m, u64 len, const float* lr,
-                       const u64* iteration, float decay, float momentum, float undamped, u32 nesterov, const float* guard) {
-  sgd_momentum<4>(w, dw, m, new_w, new_m, len, lr, iteration, decay, momentum, undamped, nesterov, guard);
-}
-KERNEL sgd_momentum_single(const float* w, const float* dw, const float* m, float* new_w, float* new_m, u64 len, const float* lr,
-                       const u64* iteration, float decay, float momentum, float undamped, u32 nesterov, const float* guard) {
-  sgd_momentum<1>(w, dw, m, new_w, new_m, len, lr, iteration, decay, momentum, undamped, nesterov, guard);
+  Share share(table, members);
+  const Member& of = table.of[share.member];
+  Step step = {*lr, decay, momentum, undamped, *iteration == 0, nesterov != 0};
+  bool packs = of.in_packs();
+#pragma unroll
+  for (int u = 0; u < STRETCH / (4 * THREADS); u++) {
+    u64 e = share.start + (u * THREADS + threadIdx.x) * 4;
+    if (packs && e + 4 <= of.len) {
+      advance(of, step, e);
+      continue;
+    }
+    for (u64 end = e + 4 < of.len ? e + 4 : of.len; e < end; e++) {
+      float w = of.w[e], dw = of.dw[of.place(e)], m = of.m ? of.m[e] : 0.f;
+      if (of.m) step.with_momentum(w, dw, m);
+      else step.plain(w, dw);
+      of.new_w[e] = w;
+      if (of.m) of.new_m[e] = m;
+    }
+  }
 }

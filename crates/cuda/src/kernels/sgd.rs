@@ -1,36 +1,66 @@
-//! The SGD update.
+//! SGD updates, of one parameter or of many in one launch.
 
-use super::elementwise::Walk;
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan};
-use super::{KernelError, Operand, guarded, operands, whole};
+use super::group::Table;
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most};
+use super::{KernelError, Operand, file_of, files, guarded, operands, whole};
 use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::Sgd;
+use vdnn_tensor::MemoryOrder;
 
-/// (W, dW, momentum?, learning rate, iteration, guard?) → W', momentum'.
-pub(super) fn prepare(op: &Sgd, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<LaunchPlan, KernelError> {
-    let (inputs, guard) = guarded(inputs, 4 + usize::from(op.has_momentum()));
-    let decay = F32(op.weight_decay as f32);
-    if !op.has_momentum() {
-        let ([w, dw, rate, _], [new_w]) = (operands("sgd", inputs)?, operands("sgd", outputs)?);
-        let tail = vec![U64(rate.address), decay, guard];
-        return launch(&[w, dw, new_w], ["sgd_packed", "sgd_single"], tail);
+const OP: &str = "sgd";
+const FILES: [&str; 3] = files!("sgd");
+
+/// (W, dW, momentum?, learning rate, iteration, guard?) → W', momentum'; the same of each further member.
+pub(super) fn prepare<'a>(
+    op: &Sgd,
+    members: impl Iterator<Item = (&'a [Operand<'a>], &'a [Operand<'a>])>,
+) -> Result<LaunchPlan, KernelError> {
+    let members = members.map(|(inputs, outputs)| Member::of(op, inputs, outputs)).collect::<Result<Vec<_>, _>>()?;
+    let mut launches = Vec::new();
+    // One launch reads one learning rate and gradients of one type.
+    for alike in members.chunk_by(|a, b| a.scalars == b.scalars && a.file == b.file) {
+        let attributes = [F32(op.weight_decay as f32), F32(op.momentum as f32), F32((1.0 - op.dampening) as f32)];
+        let [rate, iteration, guard] = alike[0].scalars.map(U64);
+        let further = [&[rate, iteration], &attributes[..], &[U32(u32::from(op.nesterov)), guard]].concat();
+        for table in Table::cut(alike.iter().map(|member| (member.words, member.len))) {
+            let args = [table.args(), further.clone()].concat();
+            launches.push(KernelLaunch::new(OP, alike[0].file, OP, table.blocks, args)?);
+        }
     }
-    let ([w, dw, m, rate, iteration], [new_w, new_m]) = (operands("sgd", inputs)?, operands("sgd", outputs)?);
-    let mut tail = vec![U64(rate.address), U64(iteration.address), decay, F32(op.momentum as f32)];
-    tail.extend([F32((1.0 - op.dampening) as f32), U32(u32::from(op.nesterov)), guard]);
-    launch(&[w, dw, m, new_w, new_m], ["sgd_momentum_packed", "sgd_momentum_single"], tail)
+    Ok(launches.into())
 }
 
-fn launch(all: &[Operand<'_>], functions: [&'static str; 2], tail: Vec<KernelArg>) -> Result<LaunchPlan, KernelError> {
-    whole("sgd", all)?;
-    let walk = Walk::merged(all);
-    if walk.is_empty() {
-        return Ok(LaunchPlan::default());
+/// One parameter's share of the table, `Member` in `sgd.cu`.
+struct Member {
+    words: [u64; 7],
+    len: u64,
+    /// Addresses of the learning rate, the iteration and the guard.
+    scalars: [u64; 3],
+    file: &'static str,
+}
+
+impl Member {
+    fn of(op: &Sgd, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<Self, KernelError> {
+        let (inputs, guard) = guarded(inputs, 4 + usize::from(op.has_momentum()));
+        let ([w, dw, rate, iteration, new_w], momentum) = if op.has_momentum() {
+            let ([w, dw, m, rate, iteration], [new_w, new_m]) = (operands(OP, inputs)?, operands(OP, outputs)?);
+            whole(OP, &[m, new_m])?;
+            ([w, dw, rate, iteration, new_w], [m.address, new_m.address])
+        } else {
+            let ([w, dw, rate, iteration], [new_w]) = (operands(OP, inputs)?, operands(OP, outputs)?);
+            ([w, dw, rate, iteration, new_w], [0; 2])
+        };
+        whole(OP, &[w, dw, new_w])?;
+        let (shape, len) = (&w.ty.shape, w.elements());
+        let (channels, hw) = (shape.dim(1), shape.dim(2) * shape.dim(3));
+        let turned = dw.ty.layout.order == MemoryOrder::Nhwc && channels > 1 && hw > 1;
+        if turned {
+            at_most(OP, "the number of elements", len, SAMPLE_LIMIT)?;
+        }
+        let order = if turned { hw | channels << 32 } else { 0 };
+        let [m, new_m] = momentum;
+        let words = [w.address, dw.address, m, new_w.address, new_m, len, order];
+        let KernelArg::U64(guard) = guard else { unreachable!("a guard is an address") };
+        Ok(Member { words, len, scalars: [rate.address, iteration.address, guard], file: file_of(dw.ty.dtype, FILES) })
     }
-    walk.args("sgd")?; // Refuses more packs than kernels count to; they lie in one row.
-    let mut args: Vec<KernelArg> = all.iter().map(|o| U64(o.address)).collect();
-    args.push(U64(walk.len));
-    args.extend(tail);
-    let function = walk.pick(functions[0], functions[1]);
-    Ok(vec![KernelLaunch::new("sgd", "sgd.cu", function, walk.blocks(), args)?].into())
 }

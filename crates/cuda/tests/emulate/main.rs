@@ -9,6 +9,7 @@ mod batch_norm;
 mod dropout;
 mod elementwise;
 mod emulator;
+mod group;
 mod half;
 mod loss;
 mod normalise;

@@ -14,6 +14,7 @@ using std::min;
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static
 #define DYNAMIC_SHARED(name) float* name = (float*)dynamic_shared
 
@@ -136,14 +137,18 @@ template <class T> static T argument(const unsigned long long* slot) {
   memcpy(&value, slot, sizeof(T));
   return value;
 }
+// Slots of a parameter: a structure takes as many as it has words.
+template <class T> static constexpr unsigned words() { return (sizeof(T) + 7) / 8; }
 template <class... A, size_t... I>
 static void call(void (*kernel)(A...), const unsigned long long* s, std::index_sequence<I...>) {
-  kernel(argument<A>(s + I)...);
+  unsigned sizes[] = {words<A>()..., 0}, at[sizeof...(A) + 1] = {0};
+  for (size_t i = 0; i < sizeof...(A); i++) at[i + 1] = at[i] + sizes[i];
+  kernel(argument<A>(s + at[I])...);
 }
 template <class... A> static void call(void (*kernel)(A...), const unsigned long long* s) {
   call(kernel, s, std::index_sequence_for<A...>());
 }
-template <class... A> static constexpr unsigned arity(void (*)(A...)) { return sizeof...(A); }
+template <class... A> static constexpr unsigned arity(void (*)(A...)) { return (0 + ... + words<A>()); }
 
 static int run_grid(Thunk function, unsigned expected, unsigned blocks, unsigned threads, const unsigned long long* args,
                     unsigned given) {

@@ -18,6 +18,7 @@ mod conv2d;
 mod conv2d_relu;
 mod dropout;
 mod flatten;
+mod group;
 mod linear;
 mod local_response_norm;
 mod max_pool2d;
@@ -35,6 +36,7 @@ pub use concat::{Concat, Split};
 pub use conv2d::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
 pub use dropout::Dropout;
 pub use flatten::Unflatten;
+pub use group::Group;
 pub use local_response_norm::LocalResponseNorm;
 pub use max_pool2d::{MaxPool2d, MaxPool2dIndicesGrad, NO_PLACE};
 pub use relu::mask_type;
@@ -44,6 +46,7 @@ pub use window::{Window, output_size};
 
 use crate::{Phase, Role};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use vdnn_tensor::TensorType;
 
 /// What a node computes. Operands are listed as (inputs) → outputs.
@@ -139,6 +142,8 @@ pub enum Op {
     Sgd(Sgd),
     /// (W, dW, M, V, learning rate, iteration, guard?) → W', M', V'. An effect.
     Adam(Adam),
+    /// (inputs of each member, one after the other) → outputs of each member, likewise.
+    Group(Group),
 }
 
 type Inferred = Result<Vec<TensorType>, String>;
@@ -191,6 +196,7 @@ impl Op {
             Op::Accuracy => "accuracy",
             Op::Sgd(_) => "sgd",
             Op::Adam(_) => "adam",
+            Op::Group(group) => group.kind(),
         }
     }
 
@@ -239,6 +245,7 @@ impl Op {
             Op::Accuracy => accuracy::infer(inputs),
             Op::Sgd(op) => op.infer(inputs),
             Op::Adam(op) => op.infer(inputs),
+            Op::Group(op) => op.infer(inputs),
         }
     }
 
@@ -262,7 +269,7 @@ impl Op {
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &["dx", "dgamma", "dbeta"],
             Op::BatchNormAddReluGrad(_) => &["dx", "dgamma", "dbeta", "dresidual"],
             Op::ReluBiasGrad => &["dz", "dbias"],
-            Op::Split(_) => &[],
+            Op::Split(_) | Op::Group(_) => &[],
             Op::ReluMask | Op::BatchNormAddRelu(_) => &["", "mask"],
             Op::MaxPool2dIndices(_) => &["", "indices"],
             _ => &[""],
@@ -284,14 +291,15 @@ impl Op {
     }
 
     /// Persistent inputs this op moves on, as (input, output): the output lies over the input, always.
-    pub fn updates(&self) -> &'static [(usize, usize)] {
-        match self {
+    pub fn updates(&self) -> Cow<'static, [(usize, usize)]> {
+        Cow::Borrowed(match self {
             Op::BatchNormUpdate(_) => &[(2, 0), (3, 1)],
             Op::Sgd(op) if op.has_momentum() => &[(0, 0), (2, 1)],
             Op::Sgd(_) => &[(0, 0)],
             Op::Adam(_) => &[(0, 0), (2, 1), (3, 2)],
+            Op::Group(group) => return Cow::Owned(group.updates()),
             _ => &[],
-        }
+        })
     }
 
     /// True for ops that change a persistent: they run exactly once an iteration and are never dead.

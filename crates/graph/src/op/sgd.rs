@@ -3,11 +3,13 @@
 //! `g = dW + decay · W`; with momentum `M = g` at iteration 0, else `M = mu · M + (1 − dampening) · g`, and `g = M`, or
 //! `g + mu · M` for Nesterov; `W' = W − lr · g`.
 //!
+//! dW may be in half precision, in any order: it is widened element by element, as a cast before the update would.
+//!
 //! With a guard (the loss) that is not finite nothing changes: a run that diverges stops with its last good weights.
 
 use super::{Inferred, arity, iteration_counter, same_type, vector};
 use serde::{Deserialize, Serialize};
-use vdnn_tensor::TensorType;
+use vdnn_tensor::{DType, TensorType};
 
 /// Attributes of SGD. The learning rate and the iteration are buffers, since they vary.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,11 +30,18 @@ impl Sgd {
         self.momentum != 0.0
     }
 
+    /// True for a dW that has W's numbers in half precision, without padding.
+    pub fn takes_half(w: &TensorType, dw: &TensorType) -> bool {
+        w.dtype == DType::F32 && dw.dtype.is_half() && dw.shape == w.shape && dw.layout.channel_padding == 0
+    }
+
     pub(super) fn infer(&self, inputs: &[&TensorType]) -> Inferred {
         let operands = 4 + usize::from(self.has_momentum());
         arity(inputs, operands..=operands + 1)?;
         let w = inputs[0];
-        same_type("dW", w, inputs[1])?;
+        if !Sgd::takes_half(w, inputs[1]) {
+            same_type("dW", w, inputs[1])?;
+        }
         if self.has_momentum() {
             same_type("momentum", w, inputs[2])?;
         }

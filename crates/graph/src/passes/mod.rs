@@ -6,6 +6,7 @@
 //!            conv2d ─► relu                         conv2d_relu
 //!            max_pool2d                             max_pool2d_indices
 //!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
+//!   group    cast, sgd, batch_norm_update           several in one launch: the pass that comes after differentiation
 //! ```
 //!
 //! A pass takes the finished graph of a network and builds a new one beside it. Layers, inputs, parameters and states keep
@@ -13,10 +14,12 @@
 //! differentiated is what came out of the last one.
 
 mod fuse;
+mod group;
 mod mixed;
 mod rebuild;
 
 pub use fuse::fuse;
+pub use group::{GROUP_BYTES, GROUP_MEMBERS, group};
 pub use mixed::{CHANNEL_MULTIPLE, mixed};
 
 use crate::{Graph, GraphError, ValueId};

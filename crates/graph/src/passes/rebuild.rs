@@ -24,6 +24,14 @@ impl<'a> Rebuild<'a> {
             let reason = "expected forward nodes only; passes come before differentiation".to_string();
             return Err(GraphError::Pass { pass, graph: old.name.clone(), place: node.name.clone(), reason });
         }
+        Self::whole(old)
+    }
+
+    /// The same for a graph of any phase.
+    ///
+    /// # Errors
+    /// As pushing the sources into an empty graph.
+    pub fn whole(old: &'a Graph) -> Result<Self, GraphError> {
         let mut new = Graph::new(&old.name);
         new.precision = old.precision;
         for layer in old.layers() {
@@ -58,8 +66,16 @@ impl<'a> Rebuild<'a> {
     /// # Errors
     /// [`GraphError`] when the shape rule refuses.
     pub fn push(&mut self, node: &Node, op: Op, inputs: &[ValueId]) -> Result<(), GraphError> {
-        let outputs = self.new.push_at(&node.name, op, inputs, Phase::Forward, node.layer)?;
-        for (&before, &now) in node.outputs.iter().zip(&outputs) {
+        let outputs = self.new.push_at(&node.name, op, inputs, node.phase, node.layer)?;
+        self.stand_for(&node.outputs, &outputs)
+    }
+
+    /// Lets new values stand for old ones, under their names.
+    ///
+    /// # Errors
+    /// [`GraphError`] for a name that is taken.
+    pub fn stand_for(&mut self, before: &[ValueId], now: &[ValueId]) -> Result<(), GraphError> {
+        for (&before, &now) in before.iter().zip(now) {
             let value = self.old.value(before);
             self.new.rename_value(now, &value.name)?;
             if value.role == Role::Metric {

@@ -8,8 +8,8 @@ use super::operand::{Input, Output, Source};
 use super::real::Real;
 use super::{
     accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_relu, bias,
-    by_way_of_f32, cast, concat, conv2d, conv2d_relu, dropout, flatten, linear, local_response_norm, max_pool2d, relu,
-    sgd, softmax_cross_entropy,
+    by_way_of_f32, cast, concat, conv2d, conv2d_relu, dropout, flatten, group, linear, local_response_norm, max_pool2d,
+    relu, sgd, softmax_cross_entropy,
 };
 use crate::{DeviceError, View, ViewMut};
 use vdnn_graph::Op;
@@ -41,6 +41,9 @@ pub struct Launch<'a> {
 /// [`DeviceError::Unsupported`] for a dtype or layout no kernel takes, [`DeviceError::Kernel`] for operands, workspace,
 /// algorithm or values (a label out of range) that the kernel cannot take.
 pub fn launch(launch: Launch<'_>) -> Result<(), DeviceError> {
+    if let Op::Group(op) = launch.op {
+        return group::run(op, launch);
+    }
     if let Some(plan) = by_way_of_f32::Plan::of(launch.op, launch.input_types, launch.output_types) {
         return plan.run(launch);
     }
@@ -111,6 +114,7 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::Accuracy => accuracy::forward::<T>(launch),
         Op::Sgd(op) => sgd::update::<T>(op, launch),
         Op::Adam(op) => adam::update::<T>(op, launch),
+        Op::Group(op) => group::run(op, launch),
     }
 }
 

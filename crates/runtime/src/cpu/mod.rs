@@ -32,6 +32,7 @@ mod conv2d;
 mod conv2d_relu;
 mod dropout;
 mod flatten;
+mod group;
 mod launch;
 mod linear;
 mod local_response_norm;

@@ -324,6 +324,37 @@ fn casts() {
     assert!(matches!(choices_of(&op, &[plain(DType::F32)], &[odd]), Err(DeviceError::Unsupported { .. })));
 }
 
+/// SGD that reads gradients in half precision, alone and in a group, against casts and SGD of each.
+#[test]
+fn sgd_reads_half_gradients_as_casts_would() {
+    let (dims, one, counter) = ([4, 3, 3, 2], TensorType::new([1], DType::F32), TensorType::new([1], DType::U64));
+    let plain = TensorType::new(dims, DType::F32);
+    let op = Op::Sgd(op::Sgd { momentum: 0.9, dampening: 0.5, weight_decay: 0.1, nesterov: true });
+    let noise = |stream| noise(72, stream).iter().map(|&x| f64::from(x as f32)).collect::<Vec<_>>();
+    let updated = |op: &Op, types: &[TensorType], values: &[Vec<f64>]| {
+        let choice = choices_of(op, types, &outputs_of(op, types)).unwrap().remove(0);
+        in_pool(3, || run(op, types, values, &choice, None)).unwrap()
+    };
+    for half in [image(dims, DType::BF16, 0), TensorType::new(dims, DType::F16)] {
+        let member = |stream: u64, ty: &TensorType| {
+            let gradient = noise(stream + 1).iter().map(|&x| round(half.dtype, x)).collect();
+            let types = vec![plain.clone(), ty.clone(), plain.clone(), one.clone(), counter.clone()];
+            (types, vec![noise(stream), gradient, noise(stream + 2), vec![0.1], vec![2.0]])
+        };
+        let alone = [3, 11].map(|stream| {
+            let (types, values) = member(stream, &plain);
+            updated(&op, &types, &values)
+        });
+        let ((types, values), (more_types, more_values)) = (member(3, &half), member(11, &half));
+        let direct = updated(&op, &types, &values);
+        let group = Op::Group(op::Group { op: Box::new(op.clone()), members: 2, inputs: 5 });
+        let together = updated(&group, &[types, more_types].concat(), &[values, more_values].concat());
+        let all = |values: &[Vec<f64>]| values.iter().map(|v| bits(v)).collect::<Vec<_>>();
+        assert_eq!(all(&direct), all(&alone[0]), "{half}");
+        assert_eq!(all(&together), all(&alone.concat()), "{half}");
+    }
+}
+
 /// One op in place of two or three, forward and backward, in f32 and f64.
 #[test]
 fn fused_bits_are_those_of_the_single_ops() {

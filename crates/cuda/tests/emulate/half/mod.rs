@@ -4,4 +4,4 @@
 mod batch_norm;
 mod elements;
 mod pool;
-mod tensor;
+pub mod tensor;

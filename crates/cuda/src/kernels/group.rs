@@ -1,0 +1,79 @@
+//! Groups: many members' work in one launch where their op has a kernel for that, else launch after launch.
+
+use super::plan::{KernelArg, LaunchPlan};
+use super::{KernelError, Operand, batch_norm, cast, prepare_one, sgd};
+use vdnn_graph::Op;
+use vdnn_graph::op::Group;
+
+/// Members of one launch. `MEMBERS` in `common.cuh`.
+const MEMBERS: usize = 32;
+/// Elements of a member that a block takes. `STRETCH` in `common.cuh`.
+const STRETCH: u64 = 4096;
+
+/// (inputs of each member) → (outputs of each member).
+pub(super) fn prepare(
+    op: &Group,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
+    let mut members = op.shares(inputs).zip(op.shares(outputs));
+    match &*op.op {
+        Op::Sgd(sgd) => sgd::prepare(sgd, members),
+        Op::BatchNormUpdate(update) => batch_norm::prepare_updates(update, members),
+        Op::Cast(_) => cast::prepare_many(members),
+        other => {
+            let mut launches = Vec::new();
+            members.try_for_each(|(inputs, outputs)| {
+                launches.extend(prepare_one(other, inputs, outputs, workspace)?.launches);
+                Ok(())
+            })?;
+            Ok(launches.into())
+        }
+    }
+}
+
+/// The members of one launch as the kernel takes them: a structure of `W` words each, passed by value.
+pub(super) struct Table<const W: usize> {
+    members: Vec<[u64; W]>,
+    /// Blocks of all members.
+    pub blocks: u64,
+}
+
+impl<const W: usize> Table<W> {
+    /// Tables of members (words, elements), as many as it takes. Members without elements are left out.
+    pub fn cut(members: impl Iterator<Item = ([u64; W], u64)>) -> Vec<Self> {
+        let members: Vec<_> = members.filter(|&(_, len)| len > 0).collect();
+        let table = |members: &[([u64; W], u64)]| Table {
+            members: members.iter().map(|&(words, _)| words).collect(),
+            blocks: members.iter().map(|&(_, len)| len.div_ceil(STRETCH)).sum(),
+        };
+        members.chunks(MEMBERS).map(table).collect()
+    }
+
+    /// The table, filled up with nothing, and its number of members as arguments.
+    pub fn args(&self) -> Vec<KernelArg> {
+        let words = self.members.iter().flatten().copied().chain(std::iter::repeat(0)).take(MEMBERS * W);
+        let mut args: Vec<KernelArg> = words.map(KernelArg::Word).collect();
+        args[0] = KernelArg::U64(args[0].slot());
+        args.push(KernelArg::U32(self.members.len() as u32));
+        args
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_hold_what_has_elements_and_count_blocks() {
+        let members = (0..70u64).map(|n| ([n, n * n], if n % 2 == 0 { 0 } else { STRETCH * n + 1 }));
+        let tables = Table::cut(members);
+        assert_eq!(tables.iter().map(|table| table.members.len()).collect::<Vec<_>>(), [32, 3]);
+        assert_eq!(tables[1].members, [[65, 65 * 65], [67, 67 * 67], [69, 69 * 69]]);
+        assert_eq!(tables[1].blocks, 66 + 68 + 70);
+        let args = tables[1].args();
+        assert_eq!((args.len(), args[0], args[1]), (65, KernelArg::U64(65), KernelArg::Word(65 * 65)));
+        assert_eq!((args[6], args[64]), (KernelArg::Word(0), KernelArg::U32(3)));
+    }
+}
