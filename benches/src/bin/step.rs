@@ -17,8 +17,8 @@ struct Cli {
     /// Timed steps.
     #[arg(long, default_value_t = 20)]
     steps: usize,
-    /// Steps before.
-    #[arg(long, default_value_t = 3)]
+    /// Steps before. A device that finds out in the first ones how to launch an iteration with copies wants eight.
+    #[arg(long, default_value_t = 10)]
     warmup: usize,
     /// Learning rate.
     #[arg(long, default_value_t = 0.01)]

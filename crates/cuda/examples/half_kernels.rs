@@ -187,6 +187,7 @@ impl Gpu {
             KernelArg::I32(v) => Argument::I32(v),
             KernelArg::F32(v) => Argument::F32(v),
             KernelArg::F64(v) => Argument::F64(v),
+            KernelArg::Word(v) => Argument::Word(v),
         };
         let arguments: Vec<Argument> = launch.args.iter().map(argument).collect();
         // SAFETY: plans list the arguments that sources declare (tested), and operands lie in the arena.

@@ -376,6 +376,7 @@ impl Device for CudaDevice {
             let name = self.prepared[id.0].schedule.name.clone();
             return Err(self.failed(&format!("an iteration of {name}"), error));
         }
+        self.replay.ended(&mut self.prepared[id.0]);
         if let Some(memory) = &mut self.memory {
             memory.arenas.settled();
             if let Some(failure) = memory.arenas.disk.as_ref().and_then(|disk| disk.take_failure()) {

@@ -3,11 +3,12 @@
 use crate::single::{Build, Gpu};
 use crate::{Outcome, Report, encoded};
 use vdnn_graph::op::{
-    Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Concat,
-    Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, LocalResponseNorm, MaxPool2d, Sgd, SoftmaxCrossEntropy, Split,
-    Unflatten, Window,
+    Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Cast, Concat,
+    Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, Group, LocalResponseNorm, MaxPool2d, Sgd, SoftmaxCrossEntropy,
+    Split, Unflatten, Window,
 };
 use vdnn_graph::{Op, ValueId};
+use vdnn_tensor::{DType, Layout, MemoryOrder};
 
 /// A name and what makes the graph.
 pub type Case = (String, Box<dyn Fn(&mut Build) -> Outcome>);
@@ -20,6 +21,7 @@ pub fn of_maps() -> Vec<Case> {
     norms(&mut cases);
     pools(&mut cases);
     elementwise(&mut cases);
+    groups(&mut cases);
     cases
 }
 
@@ -282,6 +284,45 @@ fn losses(cases: &mut Vec<Case>) {
             });
         }
     }
+}
+
+/// Launches of many members: sizes of more than a stretch, gradients as the maps are, more members than a launch takes.
+fn groups(cases: &mut Vec<Case>) {
+    for momentum in [0.0, 0.9] {
+        case(cases, format!("sgd of many, momentum {momentum}"), move |b| {
+            let op = Op::Sgd(Sgd { momentum, dampening: 0.5, weight_decay: 1e-2, nesterov: false });
+            let (rate, iteration) = (b.rate(), b.iteration());
+            let mut inputs = Vec::new();
+            for n in 0..33 {
+                let dims: &[u64] = [&[7, 1][..], &[64, 16, 3, 3], &[101, 130], &[24, 40, 1, 1]][n % 4];
+                inputs.extend([b.state(dims), b.x(dims)]);
+                inputs.extend((momentum != 0.0).then(|| b.state(dims)));
+                inputs.extend([rate, iteration]);
+            }
+            let each = 4 + u32::from(momentum != 0.0);
+            twice(b, Op::Group(Group { op: Box::new(op), members: 33, inputs: each }), &inputs)
+        });
+    }
+    case(cases, "running statistics of many".to_string(), |b| {
+        let op = Op::BatchNormUpdate(BatchNormUpdate { momentum: 0.1, count: 99 });
+        let inputs: Vec<ValueId> = [1, 64, 5000].iter().flat_map(|&c| [0; 4].map(|_| b.state(&[c]))).collect();
+        twice(b, Op::Group(Group { op: Box::new(op), members: 3, inputs: 4 }), &inputs)
+    });
+    for (dtype, order, padding) in [(DType::BF16, MemoryOrder::Nhwc, 5), (DType::F16, MemoryOrder::Nchw, 0)] {
+        case(cases, format!("weights cast to {dtype}"), move |b| {
+            let to = Cast { dtype, layout: Layout { order, channel_padding: padding } };
+            let weights: Vec<ValueId> =
+                [[64, 3, 7, 7], [16, 70, 3, 3], [9, 8, 1, 1]].map(|dims| b.state(&dims)).to_vec();
+            let halves = b.push(Op::Group(Group { op: Box::new(Op::Cast(to)), members: 3, inputs: 1 }), &weights)?;
+            halves.into_iter().for_each(|half| b.back(half));
+            Ok(())
+        });
+    }
+}
+
+/// Reads an effect's results back, which are persistents, as their sums with themselves.
+fn twice(b: &mut Build, op: Op, inputs: &[ValueId]) -> Outcome {
+    b.push(op, inputs)?.into_iter().try_for_each(|updated| b.read(Op::Add, &[updated, updated]))
 }
 
 fn optimizers(cases: &mut Vec<Case>) {

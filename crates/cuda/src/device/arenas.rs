@@ -10,7 +10,7 @@ use super::disk::{DiskCopy, DiskTier};
 use super::gpu::Gpu;
 use crate::CudaError;
 use crate::context::Stream;
-use crate::memory::{DeviceArena, HostLimits, PinnedArena, Rows, offload, prefetch};
+use crate::memory::{DeviceArena, HostLimits, PAGE, PinnedArena, Rows, offload, prefetch};
 
 /// A byte that makes a number read before it was written not a number.
 const POISON: u8 = 0xFF;
@@ -30,7 +30,7 @@ pub(super) struct Arenas {
     staging: Option<PinnedArena>,
     /// The file for what the host arena does not hold.
     pub disk: Option<Arc<DiskTier>>,
-    /// Device memory that went with pinning the host arena: the GPU's page tables for it.
+    /// Device memory that the driver took for page tables, of the pinned host arena and of the device arena.
     page_tables: u64,
     /// Bytes of the staging memory under copies that may still run.
     staged: u64,
@@ -51,8 +51,12 @@ impl Arenas {
         }
         // The host first: it is refused by limits, before anything is taken.
         let host = (host > 0).then(|| PinnedArena::new(&gpu.context, host)).transpose().map_err(backend)?;
-        let page_tables = free.saturating_sub(gpu.free_bytes().map_err(backend)?);
+        let left = gpu.free_bytes().map_err(backend)?;
         let device = DeviceArena::new(&gpu.context, device).map_err(backend)?;
+        // An arena of n pages wants n entries: now and then they begin another page of tables, never more than one for so few.
+        let taken = left.saturating_sub(gpu.free_bytes().map_err(backend)?);
+        let own = taken.saturating_sub(device.bytes() + device.page_rest()).min(PAGE);
+        let page_tables = free.saturating_sub(left) + own;
         device.fill(&gpu.streams.compute, 0, device.bytes(), POISON).map_err(backend)?;
         gpu.streams.compute.synchronize().map_err(backend)?;
         Ok(Arenas { device, host, staging: None, disk: None, page_tables, staged: 0 })
@@ -63,7 +67,7 @@ impl Arenas {
     }
 
     /// Device memory that goes with the arenas besides the device arena's bytes: the rest of its last page (computed) and
-    /// the page tables of pinned memory (measured while pinning, before the device arena is taken).
+    /// page tables (measured while pinning and while taking the device arena, and of that one page at most).
     pub fn overhead(&self) -> u64 {
         self.device.page_rest() + self.page_tables
     }

@@ -22,6 +22,7 @@ use super::arenas::Arenas;
 use super::bench::precision;
 use super::disk::DiskCopy;
 use super::gpu::{Bytes, Gpu, Work};
+use super::replay::Trial;
 use super::site::{Plans, Site};
 use super::{backend, label};
 use crate::context::{Event, Graph, Timing};
@@ -59,6 +60,8 @@ pub(super) struct Prepared {
     pub start: Event,
     /// All commands as one launch, once captured.
     pub graph: Option<Graph>,
+    /// Finds out whether that is the quicker way, where it may not be.
+    pub trial: Option<Trial>,
 }
 
 impl Prepared {
@@ -93,7 +96,12 @@ impl Prepared {
         let times: Result<_, _> = tasks.iter().map(|task| timed(task).then(pair).transpose()).collect();
         let events = Event::many(&context, Timing::Off, schedule.events.len()).map_err(backend)?;
         let start = Event::new(&context, Timing::On).map_err(backend)?;
-        Ok(Prepared { tasks, events, times: times.map_err(backend)?, start, schedule, graph: None })
+        Ok(Prepared { tasks, events, times: times.map_err(backend)?, start, schedule, graph: None, trial: None })
+    }
+
+    /// Whether anything runs beside the compute stream.
+    pub fn has_copies(&self) -> bool {
+        self.tasks.iter().any(|(lane, _)| *lane != Lane::Compute)
     }
 
     /// Whether values rest on disk.

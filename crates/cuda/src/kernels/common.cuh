@@ -167,7 +167,7 @@ DEVICE void map_channels(const scalar* const (&in)[N], scalar* out, u64 start, u
 
 // Members of one launch, and elements of a member that a block takes.
 #define MEMBERS 32
-#define STRETCH 4096
+#define STRETCH 2048
 template <class M> struct Table { M of[MEMBERS]; };
 
 // The member a block works for and where in it the block starts; elements are counted by `len` of a member.

@@ -8,7 +8,7 @@ use vdnn_graph::op::Group;
 /// Members of one launch. `MEMBERS` in `common.cuh`.
 const MEMBERS: usize = 32;
 /// Elements of a member that a block takes. `STRETCH` in `common.cuh`.
-const STRETCH: u64 = 4096;
+const STRETCH: u64 = 2048;
 
 /// (inputs of each member) → (outputs of each member).
 pub(super) fn prepare(

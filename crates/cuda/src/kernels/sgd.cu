@@ -10,14 +10,32 @@ struct Member {
   float* new_m;
   u64 len;
   u32 hw, channels;  // of W [O, channels, hw], when dW lies as [O, hw, channels]; else hw is 0
-  DEVICE u64 place(u64 e) const {
-    if (!hw) return e;
-    u32 each = channels * hw, o = (u32)e / each, rest = (u32)e - o * each, c = rest / hw;
-    return (u64)o * each + (u64)(rest - c * hw) * channels + c;
-  }
   DEVICE bool in_packs() const {
     u64 bits = (u64)w | (u64)m | (u64)new_w | (u64)new_m;
     return bits % 16 == 0 && (u64)dw % sizeof(PackOf<scalar, 4>) == 0;
+  }
+};
+
+// Where the gradient of an element lies, moving on one element at a time.
+struct GradientAt {
+  u32 p, c, hw, channels;
+  u64 at;  // of pixel 0 and channel 0
+  DEVICE GradientAt(const Member& of, u64 e) : hw(of.hw), channels(of.channels) {
+    u32 each = channels * hw, o = (u32)e / each, rest = (u32)e - o * each;
+    c = rest / hw;
+    p = rest - c * hw;
+    at = (u64)o * each;
+  }
+  DEVICE u64 next() {
+    u64 found = at + (u64)p * channels + c;
+    if (++p == hw) {
+      p = 0;
+      if (++c == channels) {
+        c = 0;
+        at += (u64)channels * hw;
+      }
+    }
+    return found;
   }
 };
 
@@ -32,50 +50,66 @@ struct Step {
   }
 };
 
-// Four elements from `e` on, all inside.
-DEVICE void advance(const Member& of, const Step& step, u64 e) {
+// Four elements.
+struct Four {
   float w[4], dw[4], m[4];
-  (*(const PackOf<float, 4>*)(of.w + e)).get(w);
-  if (of.m) (*(const PackOf<float, 4>*)(of.m + e)).get(m);
-  if (of.hw) {
+  DEVICE void read(const Member& of, u64 e) {
+    (*(const PackOf<float, 4>*)(of.w + e)).get(w);
+    if (of.m) (*(const PackOf<float, 4>*)(of.m + e)).get(m);
+    if (of.hw) {
+      GradientAt at(of, e);
 #pragma unroll
-    for (int l = 0; l < 4; l++) dw[l] = of.dw[of.place(e + l)];
-  } else {
-    (*(const PackOf<scalar, 4>*)(of.dw + e)).get(dw);
+      for (int l = 0; l < 4; l++) dw[l] = of.dw[at.next()];
+    } else {
+      (*(const PackOf<scalar, 4>*)(of.dw + e)).get(dw);
+    }
   }
+  DEVICE void write(const Member& of, const Step& step, u64 e) {
 #pragma unroll
-  for (int l = 0; l < 4; l++) {
-    if (of.m) step.with_momentum(w[l], dw[l], m[l]);
-    else step.plain(w[l], dw[l]);
+    for (int l = 0; l < 4; l++) {
+      if (of.m) step.with_momentum(w[l], dw[l], m[l]);
+      else step.plain(w[l], dw[l]);
+    }
+    PackOf<float, 4> to;
+    to.put(w);
+    *(PackOf<float, 4>*)(of.new_w + e) = to;
+    if (!of.m) return;
+    to.put(m);
+    *(PackOf<float, 4>*)(of.new_m + e) = to;
   }
-  PackOf<float, 4> to;
-  to.put(w);
-  *(PackOf<float, 4>*)(of.new_w + e) = to;
-  if (!of.m) return;
-  to.put(m);
-  *(PackOf<float, 4>*)(of.new_m + e) = to;
+};
+
+DEVICE void one(const Member& of, const Step& step, u64 e) {
+  float w = of.w[e], dw = of.dw[of.hw ? GradientAt(of, e).next() : e], m = of.m ? of.m[e] : 0.f;
+  if (of.m) step.with_momentum(w, dw, m);
+  else step.plain(w, dw);
+  of.new_w[e] = w;
+  if (of.m) of.new_m[e] = m;
 }
 
-WIDE_KERNEL sgd(const __grid_constant__ Table<Member> table, u32 members, const float* lr, const u64* iteration, float decay,
-                float momentum, float undamped, u32 nesterov, const float* guard) {
+// Packs that a thread has in flight.
+#define FOURS (STRETCH / (4 * THREADS))
+KERNEL sgd(const __grid_constant__ Table<Member> table, u32 members, const float* lr, const u64* iteration, float decay,
+           float momentum, float undamped, u32 nesterov, const float* guard) {
   if (!may_update(guard)) return;
   Share share(table, members);
   const Member& of = table.of[share.member];
   Step step = {*lr, decay, momentum, undamped, *iteration == 0, nesterov != 0};
-  bool packs = of.in_packs();
+  u64 end = share.start + STRETCH < of.len ? share.start + STRETCH : of.len;
+  if (!of.in_packs()) {
+    for (u64 e = share.start + threadIdx.x; e < end; e += THREADS) one(of, step, e);
+    return;
+  }
+  Four four[FOURS];
 #pragma unroll
-  for (int u = 0; u < STRETCH / (4 * THREADS); u++) {
+  for (int u = 0; u < FOURS; u++) {
     u64 e = share.start + (u * THREADS + threadIdx.x) * 4;
-    if (packs && e + 4 <= of.len) {
-      advance(of, step, e);
-      continue;
-    }
-    for (u64 end = e + 4 < of.len ? e + 4 : of.len; e < end; e++) {
-      float w = of.w[e], dw = of.dw[of.place(e)], m = of.m ? of.m[e] : 0.f;
-      if (of.m) step.with_momentum(w, dw, m);
-      else step.plain(w, dw);
-      of.new_w[e] = w;
-      if (of.m) of.new_m[e] = m;
-    }
+    if (e + 4 <= end) four[u].read(of, e);
+  }
+#pragma unroll
+  for (int u = 0; u < FOURS; u++) {
+    u64 e = share.start + (u * THREADS + threadIdx.x) * 4;
+    if (e + 4 <= end) four[u].write(of, step, e);
+    else for (; e < end; e++) one(of, step, e);
   }
 }
