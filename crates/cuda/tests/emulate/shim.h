@@ -15,6 +15,7 @@ using std::min;
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
 #define DYNAMIC_SHARED(name) float* name = (float*)dynamic_shared
 
 struct Index { unsigned x, y, z; };
@@ -34,6 +35,14 @@ static void wait_in(State state) {
   swapcontext(&fibers[current].context, &scheduler);
 }
 static void __syncthreads() { wait_in(AT_BLOCK); }
+
+// Blocks run one after the other, so each sees what those before it wrote and counted.
+static void __threadfence() {}
+static unsigned atomicInc(unsigned* at, unsigned last) {
+  unsigned before = *at;
+  *at = before >= last ? 0 : before + 1;
+  return before;
+}
 
 static double exchange[1024];
 template <class T> static T __shfl_xor_sync(unsigned, T value, int lanes) {
