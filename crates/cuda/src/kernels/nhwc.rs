@@ -109,20 +109,33 @@ impl Columns {
 pub(super) struct Pixels {
     pub args: [KernelArg; 5],
     pub blocks: u64,
-    packed: bool,
+    pub packed: bool,
 }
 
 impl Pixels {
     /// The walk over `written`, in packs where all of `maps` allow it and they are wanted.
     pub fn of(op: &'static str, written: &Operand<'_>, maps: &[Operand<'_>], packs: bool) -> Result<Self, KernelError> {
+        let size = [written.ty.shape.dim(2), written.ty.shape.dim(3)];
+        Pixels::over(op, written.samples(), size, maps, packs)
+    }
+
+    /// The walk over so many images of rows and columns of pixels, with the channels of `maps`.
+    pub fn over(
+        op: &'static str,
+        images: u64,
+        [rows, columns]: [u64; 2],
+        maps: &[Operand<'_>],
+        packs: bool,
+    ) -> Result<Self, KernelError> {
         let mut cut = Columns::uncut(maps);
         if !packs {
             (cut.lanes, cut.packs) = (1, cut.channels);
         }
-        let total = at_most(op, "the number of packs", cut.packs.saturating_mul(written.rows()), (1 << 31) - 1)?;
-        let (plane, row) = (written.channels().1 as u32, written.ty.shape.dim(3) as u32);
+        let total = cut.packs.saturating_mul(images).saturating_mul(rows * columns);
+        let total = at_most(op, "the number of packs", total, (1 << 31) - 1)?;
         let packs = cut.packs as u32;
-        let args = [KernelArg::U32(total), KernelArg::U32(packs), divisor(packs), divisor(plane), divisor(row)];
+        let divisors = [packs, (rows * columns) as u32, columns as u32].map(divisor);
+        let args = [KernelArg::U32(total), KernelArg::U32(packs), divisors[0], divisors[1], divisors[2]];
         Ok(Pixels { args, blocks: u64::from(total.div_ceil(THREADS)), packed: cut.lanes > 1 })
     }
 

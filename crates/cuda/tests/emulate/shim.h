@@ -91,6 +91,31 @@ static unsigned bf16_pair(float low, float high) { return bf16_bits(low) | bf16_
 static unsigned f16_pair(float low, float high) { return f16_bits(low) | f16_bits(high) << 16; }
 static void f16_floats(unsigned pair, float& low, float& high) { low = f16_float(pair & 0xffff), high = f16_float(pair >> 16); }
 
+template <class F> static unsigned halves(unsigned a, unsigned b, F f) { return f(a & 0xffff, b & 0xffff) | f(a >> 16, b >> 16) << 16; }
+static unsigned larger_bits(unsigned a, unsigned b, float x, float y) {
+  if (x != x || y != y) return 0x7fff;
+  return x > y || (x == y && b >> 15) ? a : b;
+}
+static float bf16_float(unsigned bits) { return __uint_as_float(bits << 16); }
+static unsigned bf16_max(unsigned a, unsigned b) {
+  return halves(a, b, [](unsigned a, unsigned b) { return larger_bits(a, b, bf16_float(a), bf16_float(b)); });
+}
+static unsigned f16_max(unsigned a, unsigned b) {
+  return halves(a, b, [](unsigned a, unsigned b) { return larger_bits(a, b, f16_float(a), f16_float(b)); });
+}
+static unsigned bf16_equal(unsigned a, unsigned b) {
+  return halves(a, b, [](unsigned a, unsigned b) { return bf16_float(a) == bf16_float(b) ? 0xffffu : 0u; });
+}
+static unsigned f16_equal(unsigned a, unsigned b) {
+  return halves(a, b, [](unsigned a, unsigned b) { return f16_float(a) == f16_float(b) ? 0xffffu : 0u; });
+}
+static unsigned __byte_perm(unsigned a, unsigned b, unsigned select) {
+  unsigned long long both = a | (unsigned long long)b << 32;
+  unsigned out = 0;
+  for (int i = 0; i < 4; i++) out |= (unsigned)(both >> 8 * (select >> 4 * i & 7) & 255) << 8 * i;
+  return out;
+}
+
 // Lets the threads of [first, first + n) that wait in `state` go on, if all that are left wait there.
 static bool release(unsigned first, unsigned n, State state) {
   bool any = false;
