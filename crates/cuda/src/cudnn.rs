@@ -15,7 +15,7 @@ mod problem;
 mod timing;
 
 pub use descriptor::{Descriptor, DeviceProperties, Handle, Target};
-pub use enumerate::{Wanted, enumerate};
+pub use enumerate::{Listing, Wanted, enumerate};
 pub use plan::{Addresses, BoundPlan, Notes, Plan, PlanName};
 pub use problem::{ConvolutionProblem, Direction, Order, Precision};
 pub use timing::{Repetitions, time_plan};

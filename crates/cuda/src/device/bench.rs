@@ -4,10 +4,11 @@
 //! ```text
 //!  node ─► problem ─► measured before? ─► choices
 //!                        │ no
-//!                        └─► every plan, best guess first ─► time on scratch memory ─► faster or smaller than all others?
+//!                        └─► plans, best guess first (search.rs) ─► time on scratch memory ─► faster or smaller than others?
 //! ```
 
 mod pieces;
+mod search;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,7 +26,7 @@ use super::measure::{self, MeasureOptions, Places, Scratch, Timer, is_index};
 use super::product::{self, Algorithm, LARGE, SMALL};
 use super::site::{EMPTY, OWN, Plans, Site};
 use crate::CudaError;
-use crate::cudnn::{Addresses, Plan, Precision, Target, Wanted, enumerate};
+use crate::cudnn::{Listing, Plan, Precision, Target, Wanted};
 use crate::kernels::{self, Operand};
 use crate::memory::fill_address;
 
@@ -33,9 +34,6 @@ use crate::memory::fill_address;
 const LAUNCH: f64 = 3e-6;
 /// Bytes a second, where nothing could be measured.
 const UNKNOWN_RATE: f64 = 1e12;
-/// Plans of cuDNN's best guesses after which a measurement that ran out of time is kept: its first guess is within some per
-/// cent of the best.
-const ENOUGH_PLANS: usize = 12;
 /// FLOP from which a product may gain by a large workspace.
 const LARGE_PRODUCT: f64 = 2e8;
 
@@ -218,26 +216,21 @@ impl Bench {
     ) -> Result<Vec<Choice>, Failure> {
         let key = convolution_key(found, deterministic);
         let mut places = Places::default();
-        let operands = found.operands.each_ref().map(|operand| places.operand(operand));
+        found.operands.iter().for_each(|operand| {
+            places.operand(operand);
+        });
         let available = self.scratch.available(gpu)?.saturating_sub(places.end() + 256);
         if let Some(measured) = self.measured.find(&key).filter(|measured| measured.holds(available)) {
             return Ok(measured.choices.clone());
         }
-        let start = Instant::now();
         let wanted = Wanted { deterministic, workspace_limit: u64::MAX, runtime_compiled: false };
-        let plans = enumerate(Target::Device(&gpu.cudnn), &found.problem, &wanted).map_err(|e| e.to_string())?;
-        let (fit, large): (Vec<Plan>, Vec<Plan>) = plans.into_iter().partition(|p| p.workspace_bytes <= available);
-        let workspace_bytes = fit.iter().map(|plan| plan.workspace_bytes).max().unwrap_or(0);
-        let workspace = places.bytes(workspace_bytes);
-        let bias = places.bytes(bias_bytes(&found.problem));
-        let Some(base) = self.scratch.take(gpu, places.end())? else {
-            return Err(format!("its operands of {} bytes do not fit free memory", places.end()).into());
-        };
-        let [x, w, y] = operands.map(|operand| base.address + operand.address);
-        let at = Addresses { x, w, y, bias: base.address + bias, workspace: base.address + workspace, workspace_bytes };
-        let (timed, complete) = self.time_plans(gpu, fit, at, |spent| spent > share, start)?;
+        let listing = Listing::new(Target::Device(&gpu.cudnn), &found.problem, &wanted);
+        let mut listing = listing.map_err(|e| e.to_string())?;
+        let search::Found { timed, complete, too_large } = self.search(gpu, found, &mut listing, share)?;
         if timed.is_empty() {
-            return Err("cuDNN lists plans, but none of them runs".to_string().into());
+            let wanted =
+                |least: u64| format!("its plans want workspace from {least} bytes on, expected {available} at most");
+            return Err(too_large.map_or_else(|| listing.none().to_string(), wanted).into());
         }
         let choices = timed.iter().map(|(plan, seconds)| choice_of(plan, *seconds)).collect();
         let choices = worthwhile(choices);
@@ -246,44 +239,8 @@ impl Bench {
                 self.plans.keep(Arc::new(plan));
             }
         }
-        let too_large = large.iter().map(|plan| plan.workspace_bytes).min();
         self.measured.record(key, Measured { choices: choices.clone(), too_large, complete });
         Ok(choices)
-    }
-
-    /// Plans with their times, and whether all or enough were tried. The first and the one with the least workspace always are.
-    fn time_plans(
-        &self,
-        gpu: &Gpu,
-        plans: Vec<Plan>,
-        at: Addresses,
-        late: impl Fn(f64) -> bool,
-        start: Instant,
-    ) -> Result<(Vec<(Plan, f64)>, bool), Failure> {
-        let least = plans.iter().enumerate().min_by_key(|(index, plan)| (plan.workspace_bytes, *index));
-        let least = least.map(|(index, _)| index);
-        let (mut timed, mut best, mut complete) = (Vec::new(), None::<f64>, true);
-        for (index, plan) in plans.into_iter().enumerate() {
-            if index > 0 && Some(index) != least && late(start.elapsed().as_secs_f64()) {
-                complete &= timed.len() >= ENOUGH_PLANS;
-                continue;
-            }
-            // SAFETY: scratch memory has room for the operands with their strides and for the largest workspace, and
-            // nothing else uses it.
-            let Ok(site) = (unsafe { plan.bind(at) }) else { continue };
-            let plan = Arc::new(plan);
-            let work = [Work::Convolution { plan: plan.clone(), site }];
-            match self.timer.seconds(gpu, &work, best, &self.options) {
-                Ok(seconds) => {
-                    best = Some(best.map_or(seconds, |best| best.min(seconds)));
-                    drop(work);
-                    timed.extend(Arc::into_inner(plan).map(|plan| (plan, seconds)));
-                }
-                // A plan that refuses to run is left out, unless it took the whole device with it.
-                Err(_) => gpu.context.synchronize()?,
-            }
-        }
-        Ok((timed, complete))
     }
 
     fn products(

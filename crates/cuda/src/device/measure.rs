@@ -14,6 +14,8 @@ use crate::memory::{DeviceArena, copy_on_device};
 const ALIGNMENT: u64 = 256;
 /// What numbers are before a kernel is measured: about 0.0115 as f32, so that no kernel meets infinities.
 const FILL: u8 = 0x3C;
+/// A plan so many times slower than the best is timed by one run.
+const SLOW: f64 = 3.0;
 /// Bytes copied to measure the copy rate.
 const COPY_BYTES: u64 = 256 << 20;
 
@@ -29,13 +31,13 @@ pub struct MeasureOptions {
     pub pieces_from: u64,
     /// Timed runs of a kernel, of which the median counts.
     pub repetitions: usize,
-    /// A plan is given up when its first timed run takes so many times the best one's.
+    /// A plan is given up when its first timed run takes so many times that of the best one with as little workspace.
     pub give_up: f64,
 }
 
 impl Default for MeasureOptions {
     fn default() -> Self {
-        MeasureOptions { seconds: 60.0, pieces_from: 64 << 20, repetitions: 5, give_up: 3.0 }
+        MeasureOptions { seconds: 60.0, pieces_from: 64 << 20, repetitions: 5, give_up: 1.5 }
     }
 }
 
@@ -127,22 +129,21 @@ impl Timer {
         Ok(self.start.elapsed_ms(&self.end)? / 1e3)
     }
 
-    /// Seconds that the works take: the median of some runs after one that loads kernels. What is hopeless beside `best`
+    /// Seconds that the works take: the median of some runs after one that loads kernels. What is hopeless beside its rivals
     /// is run only once or twice.
     pub fn seconds(
         &self,
         gpu: &Gpu,
         works: &[Work],
-        best: Option<f64>,
+        rivals: Option<Rivals>,
         options: &MeasureOptions,
     ) -> Result<f64, CudaError> {
         let first = self.once(gpu, works)?;
-        // Loading a kernel takes some hundredths of a second at most.
-        if best.is_some_and(|best| first > 10.0 * best + 0.1) {
+        if rivals.is_some_and(|rivals| rivals.beat_a_first_run_of(first)) {
             return Ok(first);
         }
         let mut times = vec![self.once(gpu, works)?];
-        if best.is_some_and(|best| times[0] > options.give_up * best) {
+        if rivals.is_some_and(|rivals| rivals.beat(times[0], options)) {
             return Ok(times[0]);
         }
         let start = Instant::now();
@@ -151,6 +152,25 @@ impl Timer {
         }
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])
+    }
+}
+
+/// What a plan is measured against: seconds of the best, and of the best with as little workspace, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rivals {
+    pub best: f64,
+    pub as_small: Option<f64>,
+}
+
+impl Rivals {
+    /// A first run may load a kernel, which takes some hundredths of a second at most.
+    fn beat_a_first_run_of(&self, seconds: f64) -> bool {
+        seconds > 10.0 * self.best + 0.1
+    }
+
+    /// Whether a timed run shows that a plan is not worthwhile, or so slow that its median need not be known well.
+    fn beat(&self, seconds: f64, options: &MeasureOptions) -> bool {
+        seconds > SLOW * self.best || self.as_small.is_some_and(|rival| seconds > options.give_up * rival)
     }
 }
 
@@ -187,6 +207,16 @@ mod tests {
         assert_eq!((whole.address, odd.address, odd.row_stride), (0, 260, 7));
         assert!(last.address >= 260 + (2 * 7 + 5) * 4 && last.address.is_multiple_of(ALIGNMENT));
         assert_eq!(places.end(), last.address + 60);
+    }
+
+    #[test]
+    fn what_is_hopeless_is_run_once_or_twice() {
+        let (options, rivals) = (MeasureOptions::default(), Rivals { best: 1.0, as_small: Some(1.2) });
+        assert!(rivals.beat_a_first_run_of(10.2) && !rivals.beat_a_first_run_of(10.0));
+        assert!(rivals.beat(1.9, &options) && !rivals.beat(1.7, &options));
+        // With less workspace than any other it is worthwhile however slow, but not worth many runs.
+        let alone = Rivals { as_small: None, ..rivals };
+        assert!(alone.beat(3.1, &options) && !alone.beat(2.9, &options));
     }
 
     #[test]

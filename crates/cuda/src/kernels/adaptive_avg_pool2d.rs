@@ -1,7 +1,7 @@
 //! Adaptive average pooling and its gradient. Half precision has channels innermost.
 
 use super::nhwc::Pixels;
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, sample_len};
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, at_most, sample_len};
 use super::window::{addresses, pixels, size};
 use super::{KernelError, Operand, file_of, files, operands};
 
@@ -9,6 +9,8 @@ const FILE: &str = "adaptive_avg_pool2d.cu";
 const NHWC: [&str; 3] = files!("adaptive_avg_pool2d_nhwc");
 /// Regions of more pixels than this are summed by a warp each.
 const LARGE_REGION: u64 = 16;
+/// The longest side of a map with channels innermost.
+const SIDE_LIMIT: u64 = (1 << 15) - 1;
 
 /// (X) → Y.
 pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<LaunchPlan, KernelError> {
@@ -18,7 +20,7 @@ pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result
         return Ok(LaunchPlan::default());
     }
     if x.ty.dtype.is_half() {
-        return nhwc(name, ["adaptive_avg_pool2d_packed", "adaptive_avg_pool2d_single"], [x, y], [&x, &y], &y);
+        return nhwc(name, ["adaptive_avg_pool2d_packed", "adaptive_avg_pool2d_single"], [x, y], [&x, &y], size(&y));
     }
     sample_len(name, &x)?;
     let mut walk = pixels(name, &y)?;
@@ -43,8 +45,13 @@ pub(super) fn prepare_grad(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> R
         return Ok(LaunchPlan::default());
     }
     if dx.ty.dtype.is_half() {
-        let functions = ["adaptive_avg_pool2d_grad_packed", "adaptive_avg_pool2d_grad_single"];
-        return nhwc(name, functions, [dy, dx], [&dx, &dy], &dx);
+        let functions = match size(&dy) {
+            [1, 1] => ["adaptive_avg_pool2d_spread_packed", "adaptive_avg_pool2d_spread_single"],
+            _ => ["adaptive_avg_pool2d_grad_packed", "adaptive_avg_pool2d_grad_single"],
+        };
+        // Where an image is one region, a thread writes a row of pixels.
+        let [h, w] = size(&dx);
+        return nhwc(name, functions, [dy, dx], [&dx, &dy], if size(&dy) == [1, 1] { [h, 1] } else { [h, w] });
     }
     sample_len(name, &dy)?;
     let walk = pixels(name, &dx)?;
@@ -54,16 +61,20 @@ pub(super) fn prepare_grad(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> R
     Ok(vec![KernelLaunch::new(name, FILE, name, walk.blocks, args)?].into())
 }
 
-/// Regions `y` of images `x`, channels innermost.
+/// Regions `y` of images `x`, channels innermost; a thread each of so many rows and columns.
 fn nhwc(
     name: &'static str,
     functions: [&'static str; 2],
     maps: [Operand<'_>; 2],
     [x, y]: [&Operand<'_>; 2],
-    written: &Operand<'_>,
+    walked: [u64; 2],
 ) -> Result<LaunchPlan, KernelError> {
-    let walk = Pixels::of(name, written, &maps, true)?;
-    let sizes = [size(x), size(y)].concat().into_iter().map(|v| KernelArg::U32(v as u32));
+    let sizes = [size(x), size(y)].concat();
+    for &side in &sizes {
+        at_most(name, "a side of its maps", side, SIDE_LIMIT)?;
+    }
+    let walk = Pixels::over(name, x.samples(), walked, &maps, true)?;
+    let sizes = sizes.into_iter().map(|v| KernelArg::U32(v as u32));
     let mut args = addresses(&maps);
     args.extend(walk.args);
     args.extend(sizes);

@@ -1,8 +1,12 @@
 // Adaptive average pooling of x [N, h, w, C]: output row i averages input rows ⌊i·h/oh⌋ up to ⌈(i+1)·h/oh⌉. A thread sums
 // a pack of channels.
 
-DEVICE u32 region_start(u32 i, u32 in, u32 out) { return (u32)((u64)i * in / out); }
-DEVICE u32 region_end(u32 i, u32 in, u32 out) { return (u32)(((u64)(i + 1) * in + out - 1) / out); }
+// Sizes are below 2¹⁵ (adaptive_avg_pool2d.rs), so that 32 bits hold their products.
+DEVICE u32 region_start(u32 i, u32 in, u32 out) { return i * in / out; }
+DEVICE u32 region_end(u32 i, u32 in, u32 out) { return ((i + 1) * in + out - 1) / out; }
+
+// Pixels of a row that are read before the first is used.
+#define AHEAD 8
 
 template <int V>
 DEVICE void pool(const scalar* x, u64 xs, scalar* y, u64 ys, PIXELS, u32 h, u32 w, u32 oh, u32 ow) {
@@ -15,12 +19,19 @@ DEVICE void pool(const scalar* x, u64 xs, scalar* y, u64 ys, PIXELS, u32 h, u32 
 #pragma unroll
   for (int l = 0; l < V; l++) sum[l] = 0.f;
   for (u32 a = y0; a < y1; a++) {
-#pragma unroll 4
-    for (u32 b = x0; b < x1; b++) {
-      float v[V];
-      load<V>(from + ((u64)a * w + b) * xs).get(v);
+    for (u32 b = x0; b < x1; b += AHEAD) {
+      Pack<V> some[AHEAD];
 #pragma unroll
-      for (int l = 0; l < V; l++) sum[l] += v[l];
+      for (u32 u = 0; u < AHEAD; u++)
+        if (b + u < x1) some[u] = load<V>(from + ((u64)a * w + b + u) * xs);
+#pragma unroll
+      for (u32 u = 0; u < AHEAD; u++) {
+        if (b + u >= x1) break;
+        float v[V];
+        some[u].get(v);
+#pragma unroll
+        for (int l = 0; l < V; l++) sum[l] += v[l];
+      }
     }
   }
   float count = (float)((y1 - y0) * (x1 - x0));
@@ -55,8 +66,22 @@ DEVICE void pool_grad(const scalar* dy, u64 dys, scalar* dx, u64 dxs, PIXELS, u3
   store<V>(dx + at.pixel * dxs + at.pack * V, pack);
 }
 
+// Where an image has one region, all its pixels get the same: a thread a row of them.
+template <int V> DEVICE void spread(const scalar* dy, u64 dys, scalar* dx, u64 dxs, PIXELS, u32 h, u32 w) {
+  Spot at(PIXELS_PASSED, h, 1);
+  if (!at.active) return;
+  float d[V];
+  load<V>(dy + (u64)at.n * dys + at.pack * V).get(d);
+#pragma unroll
+  for (int l = 0; l < V; l++) d[l] = 0.f + d[l] / (float)(h * w);
+  Pack<V> pack;
+  pack.put(d);
+  scalar* to = dx + at.pixel * w * dxs + at.pack * V;
+  for (u32 b = 0; b < w; b++) store<V>(to + b * dxs, pack);
+}
+
 #define SIZES u32 h, u32 w, u32 oh, u32 ow
-KERNEL adaptive_avg_pool2d_packed(const scalar* x, u64 xs, scalar* y, u64 ys, PIXELS, SIZES) {
+WIDE_KERNEL adaptive_avg_pool2d_packed(const scalar* x, u64 xs, scalar* y, u64 ys, PIXELS, SIZES) {
   pool<PACK>(x, xs, y, ys, PIXELS_PASSED, h, w, oh, ow);
 }
 KERNEL adaptive_avg_pool2d_single(const scalar* x, u64 xs, scalar* y, u64 ys, PIXELS, SIZES) {
@@ -67,4 +92,10 @@ KERNEL adaptive_avg_pool2d_grad_packed(const scalar* dy, u64 dys, scalar* dx, u6
 }
 KERNEL adaptive_avg_pool2d_grad_single(const scalar* dy, u64 dys, scalar* dx, u64 dxs, PIXELS, SIZES) {
   pool_grad<1>(dy, dys, dx, dxs, PIXELS_PASSED, h, w, oh, ow);
+}
+KERNEL adaptive_avg_pool2d_spread_packed(const scalar* dy, u64 dys, scalar* dx, u64 dxs, PIXELS, SIZES) {
+  spread<PACK>(dy, dys, dx, dxs, PIXELS_PASSED, h, w);
+}
+KERNEL adaptive_avg_pool2d_spread_single(const scalar* dy, u64 dys, scalar* dx, u64 dxs, PIXELS, SIZES) {
+  spread<1>(dy, dys, dx, dxs, PIXELS_PASSED, h, w);
 }

@@ -5,19 +5,16 @@
 // ---- statistics -----------------------------------------------------------------------------------------------------
 
 // Sums of x − k and its square, k the channel's number in the first row: a channel far from zero keeps its digits.
-template <int V>
-DEVICE void stats(const scalar* x, u64 xs, COLUMNS, double* partial) {
-  Columns at(COLUMNS_PASSED);
-  float sum[2][V], k[V];
-#pragma unroll
-  for (int l = 0; l < V; l++) {
-    sum[0][l] = sum[1][l] = 0.f;
-    k[l] = 0.f;
-  }
-  if (at.active && rows > 0) load<V>(x + (u64)at.pack * V).get(k);
+template <int V> DEVICE void stats(const scalar* x, u64 xs, COLUMNS, double* partial, float* mean, float* variance) {
+  Columns at(COLUMNS_PASSED, TALL);
   const scalar* const in[1] = {x};
   const u64 strides[1] = {xs};
-  walk_columns<V>(in, strides, at, Nothing(), [&](u64, const float (&v)[1][V], u32) {
+  Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
+  float sum[2][V], k[V];
+#pragma unroll
+  for (int l = 0; l < V; l++) sum[0][l] = sum[1][l] = k[l] = 0.f;
+  if (at.count > 0) load<V>(x + (u64)at.pack * V).get(k);
+  turns.each([&](u64, const float (&v)[1][V], u32) {
 #pragma unroll
     for (int l = 0; l < V; l++) {
       float d = v[0][l] - k[l];
@@ -25,25 +22,16 @@ DEVICE void stats(const scalar* x, u64 xs, COLUMNS, double* partial) {
       sum[1][l] = fmaf(d, d, sum[1][l]);
     }
   });
-  store_partial<V>(sum, at, width, partial);
+  sum_columns<TALL, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
+    double m = rows ? sum[0] / rows : 0, v = rows ? sum[1] / rows - m * m : 0;
+    mean[c] = (float)(rows ? (double)(float)x[c] + m : 0);
+    variance[c] = (float)(v > 0 || v != v ? v : 0);
+  });
 }
-KERNEL batch_norm_stats_packed(const scalar* x, u64 xs, COLUMNS, double* partial) {
-  stats<PACK>(x, xs, COLUMNS_PASSED, partial);
-}
-KERNEL batch_norm_stats_single(const scalar* x, u64 xs, COLUMNS, double* partial) {
-  stats<1>(x, xs, COLUMNS_PASSED, partial);
-}
-
-KERNEL batch_norm_stats_finish(const double* partial, u32 channels, u32 stretches, const scalar* x, u64 count, float* mean,
-                               float* variance) {
-  double sum[2];
-  u32 c;
-  sum_stretches(partial, channels, stretches, sum, c);
-  if (threadIdx.x >= 8 || c >= channels) return;
-  double m = count ? sum[0] / count : 0, v = count ? sum[1] / count - m * m : 0;
-  mean[c] = (float)(count ? (double)(float)x[c] + m : 0);
-  variance[c] = (float)(v > 0 || v != v ? v : 0);
-}
+#define STATS const scalar *x, u64 xs, COLUMNS, double *partial, float *mean, float *variance
+#define STATS_PASSED x, xs, COLUMNS_PASSED, partial, mean, variance
+TALL_KERNEL batch_norm_stats_packed(STATS) { stats<PACK>(STATS_PASSED); }
+TALL_KERNEL batch_norm_stats_single(STATS) { stats<1>(STATS_PASSED); }
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
@@ -55,18 +43,14 @@ DEVICE Line line_of(float mean, float variance, float gamma, float beta, float e
 }
 
 #define COEFFICIENTS const float *mean, const float *variance, const float *gamma, const float *beta
-template <int V>
-DEVICE void lines(COEFFICIENTS, float eps, const Columns& at, float (&a)[V], float (&b)[V]) {
-#pragma unroll
-  for (int l = 0; l < V; l++) a[l] = b[l] = 0.f;
-  if (!at.active) return;
-#pragma unroll
-  for (int l = 0; l < V; l++) {
-    u32 c = at.pack * V + l;
+
+// a and b of a thread's channels.
+template <int V> DEVICE void lines(COEFFICIENTS, float eps, const Columns& at, float (&ab)[2][V]) {
+  by_channel<V>(at, [&](u32 c, float (&made)[2]) {
     Line line = line_of(mean[c], variance[c], gamma[c], beta[c], eps);
-    a[l] = line.a;
-    b[l] = line.b;
-  }
+    made[0] = line.a;
+    made[1] = line.b;
+  }, ab);
 }
 
 DEVICE float relu_of(float v) { return v <= 0.f ? 0.f : v; }
@@ -74,15 +58,16 @@ DEVICE float relu_of(float v) { return v <= 0.f ? 0.f : v; }
 template <int V, bool RELU>
 DEVICE void normalise(const scalar* x, u64 xs, COEFFICIENTS, scalar* y, u64 ys, COLUMNS, float eps) {
   Columns at(COLUMNS_PASSED);
-  float a[V], b[V];
-  lines<V>(mean, variance, gamma, beta, eps, at, a, b);
   const scalar* const in[1] = {x};
   const u64 strides[1] = {xs};
-  walk_columns<V>(in, strides, at, Nothing(), [&](u64 row, const float (&v)[1][V], u32) {
+  Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
+  float ab[2][V];
+  lines<V>(mean, variance, gamma, beta, eps, at, ab);
+  turns.each([&](u64 row, const float (&v)[1][V], u32) {
     float r[V];
 #pragma unroll
     for (int l = 0; l < V; l++) {
-      r[l] = fmaf(v[0][l], a[l], b[l]);
+      r[l] = fmaf(v[0][l], ab[0][l], ab[1][l]);
       if (RELU) r[l] = relu_of(r[l]);
     }
     store_columns<V>(y, ys, row, at, r);
@@ -99,16 +84,17 @@ KERNEL batch_norm_relu_single(FORWARD) { normalise<1, true>(FORWARD_PASSED); }
 #define ADD_FORWARD const scalar *x, u64 xs, COEFFICIENTS, const scalar *r, u64 rs, scalar *y, u64 ys, u8 *mask
 WIDE_KERNEL batch_norm_add_relu_packed(ADD_FORWARD, COLUMNS, float eps) {
   Columns at(COLUMNS_PASSED);
-  float a[PACK], b[PACK];
-  lines<PACK>(mean, variance, gamma, beta, eps, at, a, b);
   const scalar* const in[2] = {x, r};
   const u64 strides[2] = {xs, rs};
-  walk_columns<PACK>(in, strides, at, Nothing(), [&](u64 row, const float (&v)[2][PACK], u32) {
+  Turns<PACK, 2, Nothing> turns(in, strides, at, Nothing());
+  float ab[2][PACK];
+  lines<PACK>(mean, variance, gamma, beta, eps, at, ab);
+  turns.each([&](u64 row, const float (&v)[2][PACK], u32) {
     float s[PACK];
     u32 bits = 0;
 #pragma unroll
     for (int l = 0; l < PACK; l++) {
-      float sum = fmaf(v[0][l], a[l], b[l]) + v[1][l];
+      float sum = fmaf(v[0][l], ab[0][l], ab[1][l]) + v[1][l];
       bits |= (u32)!(sum <= 0.f) << l;
       s[l] = relu_of(sum);
     }
@@ -139,52 +125,65 @@ KERNEL batch_norm_add_relu_single(ADD_FORWARD, u32 channels, u64 sample, u64 byt
 // Which elements of dy go through: all, or those above 0 by x and its line.
 enum Gate { OPEN, BY_SIGN };
 
-template <int V, int GATE> struct Through {
-  float a[V], b[V];
-  DEVICE float operator()(int l, float x, float dy) const {
-    return GATE == BY_SIGN && fmaf(x, a[l], b[l]) <= 0.f ? 0.f : dy;
-  }
-};
+template <int GATE> DEVICE float through(float x, float dy, float a, float b) {
+  return GATE == BY_SIGN && fmaf(x, a, b) <= 0.f ? 0.f : dy;
+}
 
 #define MAPS const scalar *x, u64 xs, const scalar *dy, u64 dys
 #define MAPS_PASSED x, xs, dy, dys
 
 // Sums of what goes through, and of it times x − mean.
 template <int V> struct GradSums {
-  float m[V], sum[2][V];
-  DEVICE GradSums(const float* mean, const Columns& at) {
+  float sum[2][V];
+  DEVICE GradSums() {
 #pragma unroll
-    for (int l = 0; l < V; l++) {
-      sum[0][l] = sum[1][l] = 0.f;
-      m[l] = 0.f;
-    }
-    if (at.active) constants<V>(mean, at.pack, m);
+    for (int l = 0; l < V; l++) sum[0][l] = sum[1][l] = 0.f;
   }
-  DEVICE void add(int l, float x, float d) {
+  DEVICE void add(int l, float x, float d, float mean) {
     sum[0][l] += d;
-    sum[1][l] = fmaf(d, x - m[l], sum[1][l]);
+    sum[1][l] = fmaf(d, x - mean, sum[1][l]);
   }
 };
 
-template <int V, int GATE> DEVICE void grad_sums(MAPS, COEFFICIENTS, COLUMNS, float eps, double* partial) {
-  Columns at(COLUMNS_PASSED);
-  Through<V, GATE> through;
-  if (GATE == BY_SIGN) lines<V>(mean, variance, gamma, beta, eps, at, through.a, through.b);
-  GradSums<V> sums(mean, at);
+// What becomes of the sums: dbeta = Σ dy; dgamma = Σ dy · (x − mean) / √(variance + eps).
+#define PARAMETERS const float *variance, float *dgamma, float *dbeta, float eps
+template <int V>
+DEVICE void finish_grad(const GradSums<V>& sums, const Columns& at, u32 tiles, double* partial, PARAMETERS) {
+  sum_columns<TALL_WIDE, V>(sums.sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
+    dgamma[c] = (float)(sum[1] / sqrt((double)variance[c] + eps));
+    dbeta[c] = (float)sum[0];
+  });
+}
+
+#define SUMS MAPS, COEFFICIENTS, COLUMNS, float eps, double *partial, float *dgamma, float *dbeta
+#define SUMS_PASSED MAPS_PASSED, mean, variance, gamma, beta, COLUMNS_PASSED, eps, partial, dgamma, dbeta
+template <int V, int GATE> DEVICE void grad_sums(SUMS) {
+  Columns at(COLUMNS_PASSED, TALL_WIDE);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
-  walk_columns<V>(in, strides, at, Nothing(), [&](u64, const float (&v)[2][V], u32) {
+  Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
+  // Mean, and a and b where a sign is looked at.
+  const int N = GATE == BY_SIGN ? 3 : 1;
+  float k[N][V];
+  by_channel<V>(at, [&](u32 c, float (&made)[N]) {
+    made[0] = mean[c];
+    if (GATE == BY_SIGN) {
+      Line line = line_of(mean[c], variance[c], gamma[c], beta[c], eps);
+      made[1 % N] = line.a;
+      made[2 % N] = line.b;
+    }
+  }, k);
+  GradSums<V> sums;
+  turns.each([&](u64, const float (&v)[2][V], u32) {
 #pragma unroll
-    for (int l = 0; l < V; l++) sums.add(l, v[0][l], through(l, v[0][l], v[1][l]));
+    for (int l = 0; l < V; l++) sums.add(l, v[0][l], through<GATE>(v[0][l], v[1][l], k[1 % N][l], k[2 % N][l]), k[0][l]);
   });
-  store_partial<V>(sums.sum, at, width, partial);
+  finish_grad<V>(sums, at, tiles, partial, variance, dgamma, dbeta, eps);
 }
-#define SUMS MAPS, COEFFICIENTS, COLUMNS, float eps, double *partial
-#define SUMS_PASSED MAPS_PASSED, mean, variance, gamma, beta, COLUMNS_PASSED, eps, partial
-WIDE_KERNEL batch_norm_grad_sums_packed(SUMS) { grad_sums<PACK, OPEN>(SUMS_PASSED); }
-WIDE_KERNEL batch_norm_grad_sums_single(SUMS) { grad_sums<1, OPEN>(SUMS_PASSED); }
-WIDE_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { grad_sums<PACK, BY_SIGN>(SUMS_PASSED); }
-WIDE_KERNEL batch_norm_relu_grad_sums_single(SUMS) { grad_sums<1, BY_SIGN>(SUMS_PASSED); }
+TALL_WIDE_KERNEL batch_norm_grad_sums_packed(SUMS) { grad_sums<PACK, OPEN>(SUMS_PASSED); }
+TALL_WIDE_KERNEL batch_norm_grad_sums_single(SUMS) { grad_sums<1, OPEN>(SUMS_PASSED); }
+TALL_WIDE_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { grad_sums<PACK, BY_SIGN>(SUMS_PASSED); }
+TALL_WIDE_KERNEL batch_norm_relu_grad_sums_single(SUMS) { grad_sums<1, BY_SIGN>(SUMS_PASSED); }
 
 // The bits of a row's pack. A single element's bit is looked for in its sample's bytes.
 template <int V> struct Bits {
@@ -201,72 +200,71 @@ template <int V> struct Bits {
 // The same sums of dy, or dy + second, where the mask has a bit. What goes through is written as dr and summed as written.
 template <int V, int N>
 DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], const u8* mask, u64 hw, u64 bytes,
-                       const float* mean, scalar* dr, u64 drs, COLUMNS, double* partial) {
-  Columns at(COLUMNS_PASSED);
-  GradSums<V> sums(mean, at);
-  Bits<V> bits = {mask, at.pack, packs, hw, bytes};
-  walk_columns<V>(in, strides, at, bits, [&](u64 row, const float (&v)[N][V], u32 bits) {
+                       const float* mean, scalar* dr, u64 drs, COLUMNS, double* partial, PARAMETERS) {
+  Columns at(COLUMNS_PASSED, TALL_WIDE);
+  Turns<V, N, Bits<V>> turns(in, strides, at, Bits<V>{mask, at.pack, packs, hw, bytes});
+  float k[1][V];
+  by_channel<V>(at, [&](u32 c, float (&made)[1]) { made[0] = mean[c]; }, k);
+  GradSums<V> sums;
+  turns.each([&](u64 row, const float (&v)[N][V], u32 bits) {
     float d[V];
 #pragma unroll
     for (int l = 0; l < V; l++) {
       // The sum is rounded before it is gated, as by an addition of its own.
       float dy = N == 3 ? (float)(scalar)(v[1][l] + v[N - 1][l]) : v[1][l];
       d[l] = bits >> l & 1 ? dy : 0.f;
-      sums.add(l, v[0][l], d[l]);
+      sums.add(l, v[0][l], d[l], k[0][l]);
     }
     store_columns<V>(dr, drs, row, at, d);
   });
-  store_partial<V>(sums.sum, at, width, partial);
+  finish_grad<V>(sums, at, tiles, partial, variance, dgamma, dbeta, eps);
 }
 #define GATED                                                                                                          \
   MAPS, const scalar *second, u64 seconds, const u8 *mask, u64 hw, u64 bytes, const float *mean, scalar *dr, u64 drs, COLUMNS, \
-      double *partial
+      double *partial, PARAMETERS
+#define GATED_PASSED in, strides, mask, hw, bytes, mean, dr, drs, COLUMNS_PASSED, partial, variance, dgamma, dbeta, eps
 #define GATED_SUMS(V)                       \
   const scalar* const in[2] = {x, dy};      \
   const u64 strides[2] = {xs, dys};         \
-  gated_sums<V>(in, strides, mask, hw, bytes, mean, dr, drs, COLUMNS_PASSED, partial)
+  gated_sums<V>(GATED_PASSED)
 #define GATED_SUMS2(V)                              \
   const scalar* const in[3] = {x, dy, second};      \
   const u64 strides[3] = {xs, dys, seconds};        \
-  gated_sums<V>(in, strides, mask, hw, bytes, mean, dr, drs, COLUMNS_PASSED, partial)
-WIDE_KERNEL batch_norm_gated_sums_packed(GATED) { GATED_SUMS(PACK); }
-WIDE_KERNEL batch_norm_gated_sums_single(GATED) { GATED_SUMS(1); }
-WIDE_KERNEL batch_norm_gated_sums2_packed(GATED) { GATED_SUMS2(PACK); }
-WIDE_KERNEL batch_norm_gated_sums2_single(GATED) { GATED_SUMS2(1); }
-
-// dbeta = Σ dy; dgamma = Σ dy · (x − mean) / √(variance + eps).
-KERNEL batch_norm_grad_finish(const double* partial, u32 channels, u32 stretches, const float* variance, float* dgamma,
-                              float* dbeta, float eps) {
-  double sum[2];
-  u32 c;
-  sum_stretches(partial, channels, stretches, sum, c);
-  if (threadIdx.x >= 8 || c >= channels) return;
-  dgamma[c] = (float)(sum[1] / sqrt((double)variance[c] + eps));
-  dbeta[c] = (float)sum[0];
-}
+  gated_sums<V>(GATED_PASSED)
+TALL_WIDE_KERNEL batch_norm_gated_sums_packed(GATED) { GATED_SUMS(PACK); }
+TALL_WIDE_KERNEL batch_norm_gated_sums_single(GATED) { GATED_SUMS(1); }
+TALL_WIDE_KERNEL batch_norm_gated_sums2_packed(GATED) { GATED_SUMS2(PACK); }
+TALL_WIDE_KERNEL batch_norm_gated_sums2_single(GATED) { GATED_SUMS2(1); }
 
 // dx = gamma / σ · (dy − dbeta / M − (x − mean) / σ · dgamma / M), M the elements of a channel, as dy · p + x · q + r.
 template <int V, int GATE>
 DEVICE void grad_apply(MAPS, COEFFICIENTS, const float* dgamma, const float* dbeta, scalar* dx, u64 dxs, COLUMNS, float eps,
                        float inverse_count) {
   Columns at(COLUMNS_PASSED);
-  Through<V, GATE> through;
-  float p[V], q[V], r[V];
-  if (GATE == BY_SIGN) lines<V>(mean, variance, gamma, beta, eps, at, through.a, through.b);
-#pragma unroll
-  for (int l = 0; l < V; l++) {
-    u32 c = at.active ? at.pack * V + l : 0;
-    float inverse = rsqrtf(variance[c] + eps), slope = dgamma[c] * inverse * inverse_count;
-    p[l] = gamma[c] * inverse;
-    q[l] = -p[l] * slope;
-    r[l] = p[l] * fmaf(mean[c], slope, -dbeta[c] * inverse_count);
-  }
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
-  walk_columns<V>(in, strides, at, Nothing(), [&](u64 row, const float (&v)[2][V], u32) {
+  Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
+  // p, q, r, and a and b where a sign is looked at.
+  const int N = GATE == BY_SIGN ? 5 : 3;
+  float k[N][V];
+  by_channel<V>(at, [&](u32 c, float (&made)[N]) {
+    float m = mean[c], g = gamma[c], inverse = rsqrtf(variance[c] + eps), slope = dgamma[c] * inverse * inverse_count;
+    made[0] = g * inverse;
+    made[1] = -made[0] * slope;
+    made[2] = made[0] * fmaf(m, slope, -dbeta[c] * inverse_count);
+    if (GATE == BY_SIGN) {
+      Line line = line_of(m, variance[c], g, beta[c], eps);
+      made[3 % N] = line.a;
+      made[4 % N] = line.b;
+    }
+  }, k);
+  turns.each([&](u64 row, const float (&v)[2][V], u32) {
     float to[V];
 #pragma unroll
-    for (int l = 0; l < V; l++) to[l] = fmaf(through(l, v[0][l], v[1][l]), p[l], fmaf(v[0][l], q[l], r[l]));
+    for (int l = 0; l < V; l++) {
+      float d = through<GATE>(v[0][l], v[1][l], k[3 % N][l], k[4 % N][l]);
+      to[l] = fmaf(d, k[0][l], fmaf(v[0][l], k[1][l], k[2][l]));
+    }
     store_columns<V>(dx, dxs, row, at, to);
   });
 }

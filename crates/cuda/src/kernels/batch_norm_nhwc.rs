@@ -2,7 +2,7 @@
 //! maps in each direction, sums and application.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{Columns, partial_bytes};
+use super::nhwc::{Columns, Resident, TALL, TALL_WIDE, partial_bytes};
 use super::plan::{KernelArg, KernelLaunch, THREADS, at_most};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
 use KernelArg::{F32, U32, U64};
@@ -35,12 +35,11 @@ pub(super) fn prepare_stats(
     if mean.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let (cut, file) = (Columns::reducing(&[x]), file_of(x.ty.dtype, FILES));
-    let args = [&address_and_stride(&x)[..], &cut.args(op)?, &[U64(workspace)]].concat();
+    let cut = Columns::reducing(&[x], TALL);
+    let results = [workspace, mean.address, variance.address].map(U64);
+    let args = [&address_and_stride(&x)[..], &cut.args(op)?, &results].concat();
     let function = cut.pick("batch_norm_stats_packed", "batch_norm_stats_single");
-    let sums = KernelLaunch::new(op, file, function, cut.blocks(), args)?;
-    let further = [U64(x.address), U64(cut.rows), U64(mean.address), U64(variance.address)];
-    Ok(vec![sums, cut.finish(op, file, "batch_norm_stats_finish", workspace, &further)?].into())
+    Ok(vec![cut.launch(op, file_of(x.ty.dtype, FILES), function, args)?].into())
 }
 
 /// (X, mean, variance, gamma, beta) → Y, with or without ReLU.
@@ -55,12 +54,12 @@ pub(super) fn prepare(
     if x.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let cut = Columns::applying(&[x, y]);
+    let cut = Columns::applying(&[x, y], Resident::Four);
     let coefficients = [mean, variance, gamma, beta].map(|o| U64(o.address));
     let maps = [address_and_stride(&x), address_and_stride(&y)];
     let args = [&maps[0][..], &coefficients, &maps[1], &cut.args(name)?, &[F32(eps as f32)]].concat();
     let function = cut.pick(functions[0], functions[1]);
-    Ok(vec![KernelLaunch::new(name, file_of(x.ty.dtype, FILES), function, cut.blocks(), args)?].into())
+    Ok(vec![cut.launch(name, file_of(x.ty.dtype, FILES), function, args)?].into())
 }
 
 /// (X, mean, variance, gamma, beta, R) → Y, mask.
@@ -74,22 +73,21 @@ pub(super) fn prepare_add_relu(
     if x.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let cut = Columns::applying(&[x, r, y]);
+    let (cut, file) = (Columns::applying(&[x, r, y], Resident::Two), file_of(x.ty.dtype, FILES));
     let coefficients = [mean, variance, gamma, beta].map(|o| U64(o.address));
     let [x_args, r_args, y_args] = [x, r, y].map(|o| address_and_stride(&o));
     let mut args = [&x_args[..], &coefficients, &r_args, &y_args, &[U64(mask.address)]].concat();
-    let (function, blocks) = if cut.lanes > 1 {
+    if cut.lanes > 1 {
         args.extend(cut.args(name)?);
-        ("batch_norm_add_relu_packed", cut.blocks())
-    } else {
-        let (sample, bytes) = (x.sample(), x.sample().div_ceil(8));
-        let total = x.samples() * bytes;
-        let channels = at_most(name, "the number of channels", cut.channels, (1 << 31) - 1)?;
-        args.extend([U32(channels), U64(sample), U64(bytes), U64(total)]);
-        ("batch_norm_add_relu_single", total.div_ceil(u64::from(THREADS)))
-    };
-    args.push(F32(eps as f32));
-    Ok(vec![KernelLaunch::new(name, file_of(x.ty.dtype, FILES), function, blocks, args)?].into())
+        args.push(F32(eps as f32));
+        return Ok(vec![cut.launch(name, file, "batch_norm_add_relu_packed", args)?].into());
+    }
+    let (sample, bytes) = (x.sample(), x.sample().div_ceil(8));
+    let total = x.samples() * bytes;
+    let channels = at_most(name, "the number of channels", cut.channels, (1 << 31) - 1)?;
+    args.extend([U32(channels), U64(sample), U64(bytes), U64(total), F32(eps as f32)]);
+    let blocks = total.div_ceil(u64::from(THREADS));
+    Ok(vec![KernelLaunch::new(name, file, "batch_norm_add_relu_single", blocks, args)?].into())
 }
 
 /// Operands of a gradient; what an op lacks has address 0.
@@ -101,6 +99,13 @@ pub(super) struct Gradient<'a> {
     pub dx: Operand<'a>,
     /// dgamma, dbeta.
     pub parameters: [Operand<'a>; 2],
+}
+
+impl Gradient<'_> {
+    /// Partial sums and what becomes of them.
+    fn results(&self, workspace: u64) -> [KernelArg; 3] {
+        [workspace, self.parameters[0].address, self.parameters[1].address].map(U64)
+    }
 }
 
 /// What a gradient with a residual has besides.
@@ -123,14 +128,13 @@ pub(super) fn prepare_grad(
     if of.parameters[0].elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let cut = Columns::reducing(&[of.x, of.dy]);
+    let cut = Columns::reducing(&[of.x, of.dy], TALL_WIDE);
     let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
-    let coefficients = of.coefficients.map(U64);
-    let args = [&maps[..], &coefficients, &cut.args(name)?, &[F32(eps as f32), U64(workspace)]].concat();
-    let file = file_of(of.x.ty.dtype, FILES);
+    let (coefficients, results) = (of.coefficients.map(U64), of.results(workspace));
+    let args = [&maps[..], &coefficients, &cut.args(name)?, &[F32(eps as f32)], &results].concat();
     let [packed, single] = functions(gate).0;
-    let sums = KernelLaunch::new(name, file, cut.pick(packed, single), cut.blocks(), args)?;
-    from_sums(name, eps, gate, of, sums, workspace)
+    let sums = cut.launch(name, file_of(of.x.ty.dtype, FILES), cut.pick(packed, single), args)?;
+    from_sums(name, eps, gate, of, sums)
 }
 
 /// The two sums of what goes through, which is written as dR on the way; then dX from them and dR.
@@ -145,48 +149,43 @@ pub(super) fn prepare_gated_grad(
         return Ok(LaunchPlan::default());
     }
     let all: Vec<Operand<'_>> = [of.x, of.dy, gated.dr].into_iter().chain(gated.second).collect();
-    let cut = Columns::reducing(&all);
+    let cut = Columns::reducing(&all, TALL_WIDE);
     let (sample, hw) = (of.x.sample(), of.x.channels().1);
     let second = gated.second.map_or([U64(0), U64(0)], |second| address_and_stride(&second));
     let mut args = [address_and_stride(&of.x), address_and_stride(&of.dy), second].concat();
     args.extend([gated.mask, hw, sample.div_ceil(8), of.coefficients[0]].map(U64));
     args.extend(address_and_stride(&gated.dr));
     args.extend(cut.args(name)?);
-    args.push(U64(workspace));
+    let [partial, dgamma, dbeta] = of.results(workspace);
+    args.extend([partial, U64(of.coefficients[1]), dgamma, dbeta, F32(eps as f32)]);
     let function = match gated.second {
         None => cut.pick("batch_norm_gated_sums_packed", "batch_norm_gated_sums_single"),
         Some(_) => cut.pick("batch_norm_gated_sums2_packed", "batch_norm_gated_sums2_single"),
     };
-    let sums = KernelLaunch::new(name, file_of(of.x.ty.dtype, FILES), function, cut.blocks(), args)?;
-    let after = Gradient { dy: gated.dr, ..*of };
-    from_sums(name, eps, Gate::Open, &after, sums, workspace)
+    let sums = cut.launch(name, file_of(of.x.ty.dtype, FILES), function, args)?;
+    from_sums(name, eps, Gate::Open, &Gradient { dy: gated.dr, ..*of }, sums)
 }
 
-/// The launches after the sums: dgamma and dbeta, then dX.
+/// The launches of the sums, which leave dgamma and dbeta, and of dX from them.
 fn from_sums(
     name: &'static str,
     eps: f64,
     gate: Gate,
     of: &Gradient<'_>,
     sums: KernelLaunch,
-    workspace: u64,
 ) -> Result<LaunchPlan, KernelError> {
-    let (file, eps) = (file_of(of.x.ty.dtype, FILES), F32(eps as f32));
-    let parameters = of.parameters.map(|o| U64(o.address));
-    let further = [U64(of.coefficients[1]), parameters[0], parameters[1], eps];
-    let cut = Columns::reducing(&[of.x]);
-    let finish = cut.finish(name, file, "batch_norm_grad_finish", workspace, &further)?;
     if of.x.elements() == 0 {
-        return Ok(vec![sums, finish].into());
+        return Ok(vec![sums].into());
     }
-    let cut = Columns::applying(&[of.x, of.dy, of.dx]);
+    let cut = Columns::applying(&[of.x, of.dy, of.dx], Resident::Two);
     let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
     let (coefficients, dx) = (of.coefficients.map(U64), address_and_stride(&of.dx));
-    let count = F32((1.0 / cut.rows as f64) as f32);
-    let args = [&maps[..], &coefficients, &parameters, &dx, &cut.args(name)?, &[eps, count]].concat();
+    let parameters = of.parameters.map(|o| U64(o.address));
+    let numbers = [F32(eps as f32), F32((1.0 / cut.rows as f64) as f32)];
+    let args = [&maps[..], &coefficients, &parameters, &dx, &cut.args(name)?, &numbers].concat();
     let [packed, single] = functions(gate).1;
-    let apply = KernelLaunch::new(name, file, cut.pick(packed, single), cut.blocks(), args)?;
-    Ok(vec![sums, finish, apply].into())
+    let apply = cut.launch(name, file_of(of.x.ty.dtype, FILES), cut.pick(packed, single), args)?;
+    Ok(vec![sums, apply].into())
 }
 
 /// Functions of a gate: its sums' and its application's.

@@ -1,7 +1,7 @@
 //! The bias of convolutions and linear layers, added in place after them, and its gradient; both with ReLU too.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{self, Columns};
+use super::nhwc::{self, Columns, Resident, TALL, TALL_WIDE};
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, divisor, partial_bytes, sample_len};
 use super::{KernelError, LaunchPlan, Operand, Takes, check, file_of, files, operands, relu};
 use vdnn_tensor::{Bytes, TensorType};
@@ -64,32 +64,28 @@ pub(super) fn prepare_relu_grad(
         let gate = relu::prepare_grad(&[y, dy], &[dz])?;
         return Ok([gate.launches, prepare_grad(&[dz], &[db], workspace)?.launches].concat().into());
     }
-    let (cut, file) = (Columns::reducing(&[y, dy, dz]), file_of(y.ty.dtype, NHWC));
+    let cut = Columns::reducing(&[y, dy, dz], TALL_WIDE);
     let maps = [address_and_stride(&y), address_and_stride(&dy), address_and_stride(&dz)].concat();
-    let args = [&maps[..], &cut.args(op)?, &[KernelArg::U64(workspace)]].concat();
+    let args = [&maps[..], &cut.args(op)?, &[workspace, db.address].map(KernelArg::U64)].concat();
     let function = cut.pick("relu_bias_grad_packed", "relu_bias_grad_single");
-    let sums = KernelLaunch::new(op, file, function, cut.blocks(), args)?;
-    let finish = cut.finish(op, file, "bias_grad_finish", workspace, &[KernelArg::U64(db.address)])?;
-    Ok(vec![sums, finish].into())
+    Ok(vec![cut.launch(op, file_of(y.ty.dtype, NHWC), function, args)?].into())
 }
 
 fn add_nhwc(functions: [&'static str; 2], y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelError> {
-    let (op, cut) = ("bias_add", Columns::applying(&[y]));
+    let (op, cut) = ("bias_add", Columns::applying(&[y], Resident::Four));
     if y.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
     let args = [&address_and_stride(&y)[..], &[KernelArg::U64(bias.address)], &cut.args(op)?].concat();
     let function = cut.pick(functions[0], functions[1]);
-    Ok(vec![KernelLaunch::new(op, file_of(y.ty.dtype, NHWC), function, cut.blocks(), args)?].into())
+    Ok(vec![cut.launch(op, file_of(y.ty.dtype, NHWC), function, args)?].into())
 }
 
 fn grad_nhwc(dy: &Operand<'_>, db: &Operand<'_>, workspace: u64) -> Result<LaunchPlan, KernelError> {
-    let (op, cut, file) = ("bias_grad", Columns::reducing(&[*dy]), file_of(dy.ty.dtype, NHWC));
-    let args = [&address_and_stride(dy)[..], &cut.args(op)?, &[KernelArg::U64(workspace)]].concat();
+    let (op, cut) = ("bias_grad", Columns::reducing(&[*dy], TALL));
+    let args = [&address_and_stride(dy)[..], &cut.args(op)?, &[workspace, db.address].map(KernelArg::U64)].concat();
     let function = cut.pick("bias_grad_packed", "bias_grad_single");
-    let sums = KernelLaunch::new(op, file, function, cut.blocks(), args)?;
-    let finish = cut.finish(op, file, "bias_grad_finish", workspace, &[KernelArg::U64(db.address)])?;
-    Ok(vec![sums, finish].into())
+    Ok(vec![cut.launch(op, file_of(dy.ty.dtype, NHWC), function, args)?].into())
 }
 
 /// Bytes of partial sums.

@@ -3,17 +3,16 @@
 
 template <int V, bool RELU> DEVICE void bias_add(scalar* y, u64 ys, const float* bias, COLUMNS) {
   Columns at(COLUMNS_PASSED);
-  float b[V];
-#pragma unroll
-  for (int l = 0; l < V; l++) b[l] = 0.f;
-  if (at.active) constants<V>(bias, at.pack, b);
   const scalar* const in[1] = {y};
   const u64 strides[1] = {ys};
-  walk_columns<V>(in, strides, at, Nothing(), [&](u64 row, const float (&v)[1][V], u32) {
+  Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
+  float b[1][V];
+  by_channel<V>(at, [&](u32 c, float (&made)[1]) { made[0] = bias[c]; }, b);
+  turns.each([&](u64 row, const float (&v)[1][V], u32) {
     float r[V];
 #pragma unroll
     for (int l = 0; l < V; l++) {
-      r[l] = v[0][l] + b[l];
+      r[l] = v[0][l] + b[0][l];
       if (RELU) r[l] = r[l] <= 0.f ? 0.f : r[l];
     }
     store_columns<V>(y, ys, row, at, r);
@@ -24,32 +23,38 @@ KERNEL bias_add_single(scalar* y, u64 ys, const float* bias, COLUMNS) { bias_add
 KERNEL bias_relu_packed(scalar* y, u64 ys, const float* bias, COLUMNS) { bias_add<PACK, true>(y, ys, bias, COLUMNS_PASSED); }
 KERNEL bias_relu_single(scalar* y, u64 ys, const float* bias, COLUMNS) { bias_add<1, true>(y, ys, bias, COLUMNS_PASSED); }
 
-template <int V> DEVICE void bias_grad(const scalar* dy, u64 dys, COLUMNS, double* partial) {
-  Columns at(COLUMNS_PASSED);
+#define BIAS_GRAD const scalar *dy, u64 dys, COLUMNS, double *partial, float *db
+#define BIAS_GRAD_PASSED dy, dys, COLUMNS_PASSED, partial, db
+template <int V> DEVICE void bias_grad(BIAS_GRAD) {
+  Columns at(COLUMNS_PASSED, TALL);
+  const scalar* const in[1] = {dy};
+  const u64 strides[1] = {dys};
+  Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
   float sum[1][V];
 #pragma unroll
   for (int l = 0; l < V; l++) sum[0][l] = 0.f;
-  const scalar* const in[1] = {dy};
-  const u64 strides[1] = {dys};
-  walk_columns<V>(in, strides, at, Nothing(), [&](u64, const float (&v)[1][V], u32) {
+  turns.each([&](u64, const float (&v)[1][V], u32) {
 #pragma unroll
     for (int l = 0; l < V; l++) sum[0][l] += v[0][l];
   });
-  store_partial<V>(sum, at, width, partial);
+  sum_columns<TALL, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
 }
-KERNEL bias_grad_packed(const scalar* dy, u64 dys, COLUMNS, double* partial) { bias_grad<PACK>(dy, dys, COLUMNS_PASSED, partial); }
-KERNEL bias_grad_single(const scalar* dy, u64 dys, COLUMNS, double* partial) { bias_grad<1>(dy, dys, COLUMNS_PASSED, partial); }
+TALL_KERNEL bias_grad_packed(BIAS_GRAD) { bias_grad<PACK>(BIAS_GRAD_PASSED); }
+TALL_KERNEL bias_grad_single(BIAS_GRAD) { bias_grad<1>(BIAS_GRAD_PASSED); }
 
 // What of dy goes through where y is above 0, written as dz, and its sums.
-template <int V>
-DEVICE void relu_bias_grad(const scalar* y, u64 ys, const scalar* dy, u64 dys, scalar* dz, u64 dzs, COLUMNS, double* partial) {
-  Columns at(COLUMNS_PASSED);
+#define RELU_BIAS_GRAD \
+  const scalar *y, u64 ys, const scalar *dy, u64 dys, scalar *dz, u64 dzs, COLUMNS, double *partial, float *db
+#define RELU_BIAS_GRAD_PASSED y, ys, dy, dys, dz, dzs, COLUMNS_PASSED, partial, db
+template <int V> DEVICE void relu_bias_grad(RELU_BIAS_GRAD) {
+  Columns at(COLUMNS_PASSED, TALL_WIDE);
+  const scalar* const in[2] = {y, dy};
+  const u64 strides[2] = {ys, dys};
+  Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
   float sum[1][V];
 #pragma unroll
   for (int l = 0; l < V; l++) sum[0][l] = 0.f;
-  const scalar* const in[2] = {y, dy};
-  const u64 strides[2] = {ys, dys};
-  walk_columns<V>(in, strides, at, Nothing(), [&](u64 row, const float (&v)[2][V], u32) {
+  turns.each([&](u64 row, const float (&v)[2][V], u32) {
     float d[V];
 #pragma unroll
     for (int l = 0; l < V; l++) {
@@ -58,16 +63,7 @@ DEVICE void relu_bias_grad(const scalar* y, u64 ys, const scalar* dy, u64 dys, s
     }
     store_columns<V>(dz, dzs, row, at, d);
   });
-  store_partial<V>(sum, at, width, partial);
+  sum_columns<TALL_WIDE, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
 }
-#define RELU_BIAS_GRAD const scalar *y, u64 ys, const scalar *dy, u64 dys, scalar *dz, u64 dzs, COLUMNS, double *partial
-#define RELU_BIAS_GRAD_PASSED y, ys, dy, dys, dz, dzs, COLUMNS_PASSED, partial
-WIDE_KERNEL relu_bias_grad_packed(RELU_BIAS_GRAD) { relu_bias_grad<PACK>(RELU_BIAS_GRAD_PASSED); }
-KERNEL relu_bias_grad_single(RELU_BIAS_GRAD) { relu_bias_grad<1>(RELU_BIAS_GRAD_PASSED); }
-
-KERNEL bias_grad_finish(const double* partial, u32 channels, u32 stretches, float* db) {
-  double sum[1];
-  u32 c;
-  sum_stretches(partial, channels, stretches, sum, c);
-  if (threadIdx.x < 8 && c < channels) db[c] = (float)sum[0];
-}
+TALL_WIDE_KERNEL relu_bias_grad_packed(RELU_BIAS_GRAD) { relu_bias_grad<PACK>(RELU_BIAS_GRAD_PASSED); }
+TALL_WIDE_KERNEL relu_bias_grad_single(RELU_BIAS_GRAD) { relu_bias_grad<1>(RELU_BIAS_GRAD_PASSED); }

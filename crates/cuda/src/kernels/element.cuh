@@ -23,6 +23,34 @@ DEVICE u32 f16_pair(float low, float high) {
 DEVICE void f16_floats(u32 pair, float& low, float& high) {
   asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(low), "=f"(high) : "r"(pair));
 }
+// The larger of each half; what is no number wins.
+DEVICE u32 bf16_max(u32 a, u32 b) {
+  u32 larger;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
+DEVICE u32 f16_max(u32 a, u32 b) {
+  u32 larger;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
+// All bits of each half where it is the same number; both zeros are.
+DEVICE u32 bf16_equal(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 900
+  u32 equal;
+  asm("set.eq.u32.bf16x2 %0, %1, %2;" : "=r"(equal) : "r"(a), "r"(b));
+  return equal;
+#else
+  bool low = __uint_as_float(a << 16) == __uint_as_float(b << 16);
+  bool high = __uint_as_float(a & 0xffff0000u) == __uint_as_float(b & 0xffff0000u);
+  return (low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u);
+#endif
+}
+DEVICE u32 f16_equal(u32 a, u32 b) {
+  u32 equal;
+  asm("set.eq.u32.f16x2 %0, %1, %2;" : "=r"(equal) : "r"(a), "r"(b));
+  return equal;
+}
 #endif
 
 struct bf16 {
@@ -35,6 +63,9 @@ struct bf16 {
     low = __uint_as_float(pair << 16);
     high = __uint_as_float(pair & 0xffff0000u);
   }
+  static DEVICE u32 larger(u32 a, u32 b) { return bf16_max(a, b); }
+  static DEVICE u32 equal(u32 a, u32 b) { return bf16_equal(a, b); }
+  static DEVICE u32 lowest() { return 0xff80ff80u; }  // −∞ twice
 };
 
 struct f16 {
@@ -48,6 +79,9 @@ struct f16 {
   }
   static DEVICE u32 pair(float low, float high) { return f16_pair(low, high); }
   static DEVICE void floats(u32 pair, float& low, float& high) { f16_floats(pair, low, high); }
+  static DEVICE u32 larger(u32 a, u32 b) { return f16_max(a, b); }
+  static DEVICE u32 equal(u32 a, u32 b) { return f16_equal(a, b); }
+  static DEVICE u32 lowest() { return 0xfc00fc00u; }
 };
 
 // V elements of a type, moved by one access.

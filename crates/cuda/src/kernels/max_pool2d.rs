@@ -123,14 +123,20 @@ fn launch_nhwc(
     }
     // Places are counted in bytes of eight.
     let odd = indices.is_some_and(|(_, indices)| !indices.address.is_multiple_of(8));
-    let walk = Pixels::of(name, written, maps, !odd)?;
+    let mut walk = Pixels::of(name, written, maps, !odd)?;
     let [any, k2s2, k3s2] = functions;
-    let function = walk.pick(pick(window, any, k2s2, k3s2));
+    let built_in = pick(window, None, Some(k2s2), Some(k3s2));
+    let function = walk.pick(built_in.unwrap_or(any));
+    let geometry = geometry(name, window, size(x), size(y))?;
+    if let (true, Some(_)) = (walk.packed && indices.is_some_and(|(before, _)| before == 0), built_in) {
+        let cells = [0, 1].map(|axis| (size(x)[axis] + window.padding[axis]).div_ceil(2));
+        walk = Pixels::over(name, x.samples(), cells, maps, true)?;
+    }
     let mut args = addresses(maps);
     if let Some((before, indices)) = indices {
         args.insert(2 * before, KernelArg::U64(indices.address));
     }
     args.extend(walk.args);
-    args.extend(geometry(name, window, size(x), size(y))?);
+    args.extend(geometry);
     Ok(vec![KernelLaunch::new(name, file_of(x.ty.dtype, NHWC), function, walk.blocks, args)?].into())
 }

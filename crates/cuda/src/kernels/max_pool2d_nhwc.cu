@@ -68,19 +68,77 @@ DEVICE void max_pool(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indices, PI
   if (INDICES) write_bytes<V>(indices + (at.pixel * packs + at.pack) * V, place);
 }
 
+// The same for K × K windows at a stride of 2 in pairs of channels: all of a window is read at once, the maximum's place is where
+// a tap equals it. Of two zeros the positive one counts as larger. A NaN, which equals nothing, sends the thread the long way.
+template <int K, bool INDICES>
+DEVICE void max_pool_pairs(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indices, PIXELS, Window<K, 2> g) {
+  const int V = PACK, WORDS = V / 2;
+  Spot at(PIXELS_PASSED, g.oh, g.ow);
+  if (!at.active) return;
+  const scalar* image = x + (u64)at.n * g.h * g.w * xs + at.pack * V;
+  Pack<V> tap[K * K], best;
+  u32 inside = 0;
+#pragma unroll
+  for (int t = 0; t < K * K; t++) {
+    u32 row = at.y * 2 + t / K - g.ph, column = at.x * 2 + t % K - g.pw;
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) tap[t].word[w] = scalar::lowest();
+    if (row < g.h && column < g.w) {
+      inside |= 1u << t;
+      tap[t] = load<V>(image + ((u64)row * g.w + column) * xs);
+    }
+  }
+  u32 place[WORDS], numbers = ~0u;
+#pragma unroll
+  for (int w = 0; w < WORDS; w++) {
+    best.word[w] = tap[0].word[w];
+#pragma unroll
+    for (int t = 1; t < K * K; t++) best.word[w] = scalar::larger(best.word[w], tap[t].word[w]);
+    numbers &= scalar::equal(best.word[w], best.word[w]);
+    place[w] = NO_PLACE * 0x10001u;
+  }
+  scalar* to = y + at.pixel * ys + at.pack * V;
+  u8* places = indices + (at.pixel * packs + at.pack) * V;
+  if (numbers != ~0u) {
+    float value[V];
+    u32 first[V];
+    window_max<V>(image, xs, g, at.y, at.x, value, first);
+    write<V>(to, value);
+    if (INDICES) write_bytes<V>(places, first);
+    return;
+  }
+  store<V>(to, best);
+  if (INDICES) {
+    // The first comes last, over later ones.
+#pragma unroll
+    for (int t = K * K - 1; t >= 0; t--) {
+      if (!(inside >> t & 1)) continue;
+#pragma unroll
+      for (int w = 0; w < WORDS; w++) {
+        u32 equal = scalar::equal(tap[t].word[w], best.word[w]);
+        place[w] = (place[w] & ~equal) | (equal & (u32)t * 0x10001u);
+      }
+    }
+    u64 low = __byte_perm(place[0], place[1], 0x6420), high = __byte_perm(place[2], place[3], 0x6420);
+    *(u64*)places = high << 32 | low;
+  }
+}
+
 #define FORWARD const scalar *x, u64 xs, scalar *y, u64 ys, PIXELS, WINDOW_PARAMS
-#define MAX_POOL(V, K, S) max_pool<V, K, S, false>(x, xs, y, ys, nullptr, PIXELS_PASSED, WINDOW(K, S))
-KERNEL max_pool2d_packed(FORWARD) { MAX_POOL(PACK, 0, 0); }
-KERNEL max_pool2d_single(FORWARD) { MAX_POOL(1, 0, 0); }
-KERNEL max_pool2d_k2s2_packed(FORWARD) { MAX_POOL(PACK, 2, 2); }
-KERNEL max_pool2d_k3s2_packed(FORWARD) { MAX_POOL(PACK, 3, 2); }
+#define MAX_POOL(V) max_pool<V, 0, 0, false>(x, xs, y, ys, nullptr, PIXELS_PASSED, WINDOW(0, 0))
+#define MAX_POOL_PAIRS(K) max_pool_pairs<K, false>(x, xs, y, ys, nullptr, PIXELS_PASSED, WINDOW(K, 2))
+KERNEL max_pool2d_packed(FORWARD) { MAX_POOL(PACK); }
+KERNEL max_pool2d_single(FORWARD) { MAX_POOL(1); }
+KERNEL max_pool2d_k2s2_packed(FORWARD) { MAX_POOL_PAIRS(2); }
+WIDE_KERNEL max_pool2d_k3s2_packed(FORWARD) { MAX_POOL_PAIRS(3); }
 
 #define INDICES_FORWARD const scalar *x, u64 xs, scalar *y, u64 ys, u8 *indices, PIXELS, WINDOW_PARAMS
-#define MAX_POOL_INDICES(V, K, S) max_pool<V, K, S, true>(x, xs, y, ys, indices, PIXELS_PASSED, WINDOW(K, S))
-KERNEL max_pool2d_indices_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 0, 0); }
-KERNEL max_pool2d_indices_single(INDICES_FORWARD) { MAX_POOL_INDICES(1, 0, 0); }
-KERNEL max_pool2d_indices_k2s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 2, 2); }
-KERNEL max_pool2d_indices_k3s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK, 3, 2); }
+#define MAX_POOL_INDICES(V) max_pool<V, 0, 0, true>(x, xs, y, ys, indices, PIXELS_PASSED, WINDOW(0, 0))
+#define MAX_POOL_INDICES_PAIRS(K) max_pool_pairs<K, true>(x, xs, y, ys, indices, PIXELS_PASSED, WINDOW(K, 2))
+KERNEL max_pool2d_indices_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK); }
+KERNEL max_pool2d_indices_single(INDICES_FORWARD) { MAX_POOL_INDICES(1); }
+KERNEL max_pool2d_indices_k2s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES_PAIRS(2); }
+WIDE_KERNEL max_pool2d_indices_k3s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES_PAIRS(3); }
 
 // True when no tap before (a, b) of window (oy, ox) holds its maximum too. x points at the image and the channel.
 template <int K, int S>
@@ -164,9 +222,60 @@ DEVICE void max_pool_indices_grad(const u8* indices, const scalar* dy, u64 dys, 
   write<V>(dx + at.pixel * dxs + c, sum);
 }
 
+// The same for K × K windows at a stride of 2, K 2 or 3: a thread has the 2 × 2 pixels that begin at an even place of the padded
+// image. One window lies over them, or of 3 × 3 two by two; each is read once, all at the same time.
+//
+//   padded rows   0 1 2 3 4 …     cell q has rows 2q and 2q + 1
+//   window q − 1    └─a=2┘        row 2q is a = 2 of window q − 1 and a = 0 of window q
+//   window q          └─a=0,1─    row 2q + 1 is a = 1 of window q alone
+template <int K>
+DEVICE void max_pool_cell_grad(const u8* indices, const scalar* dy, u64 dys, scalar* dx, u64 dxs, PIXELS, Window<K, 2> g) {
+  const int V = PACK, W = K - 1;  // W windows along each axis.
+  Spot at(PIXELS_PASSED, (g.h + g.ph + 1) / 2, (g.w + g.pw + 1) / 2);
+  if (!at.active) return;
+  Pack<V> d[W][W];
+  u32 place[W][W][2];
+#pragma unroll
+  for (int i = 0; i < W; i++) {
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+      u32 oy = at.y + i - (W - 1), ox = at.x + j - (W - 1);  // wrap before the first window, and then are not below oh
+      place[i][j][0] = place[i][j][1] = ~0u;
+      if (oy < g.oh && ox < g.ow) {
+        u64 window = ((u64)at.n * g.oh + oy) * g.ow + ox, bytes = *(const u64*)(indices + (window * packs + at.pack) * V);
+        place[i][j][0] = (u32)bytes;
+        place[i][j][1] = (u32)(bytes >> 32);
+        d[i][j] = load<V>(dy + window * dys + at.pack * V);
+      }
+    }
+  }
+#pragma unroll
+  for (int pixel = 0; pixel < 4; pixel++) {
+    u32 y = at.y * 2 + pixel / 2 - g.ph, x = at.x * 2 + pixel % 2 - g.pw;
+    float sum[V];
+#pragma unroll
+    for (int l = 0; l < V; l++) sum[l] = 0.f;
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+#pragma unroll
+      for (int j = 0; j < W; j++) {
+        const int a = pixel / 2 + 2 * (W - 1 - i), b = pixel % 2 + 2 * (W - 1 - j);
+        if (a >= K || b >= K) continue;
+        float given[V];
+        d[i][j].get(given);
+#pragma unroll
+        for (int l = 0; l < V; l++)
+          if ((place[i][j][l / 4] >> (l % 4 * 8) & 255) == a * K + b) sum[l] += given[l];
+      }
+    }
+    if (y < g.h && x < g.w) write<V>(dx + (((u64)at.n * g.h + y) * g.w + x) * dxs + at.pack * V, sum);
+  }
+}
+
 #define INDICES_BACKWARD const u8 *indices, const scalar *dy, u64 dys, scalar *dx, u64 dxs, PIXELS, WINDOW_PARAMS
-#define MAX_POOL_INDICES_GRAD(V, K, S) max_pool_indices_grad<V>(indices, dy, dys, dx, dxs, PIXELS_PASSED, WINDOW(K, S))
-KERNEL max_pool2d_indices_grad_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 0, 0); }
-KERNEL max_pool2d_indices_grad_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1, 0, 0); }
-KERNEL max_pool2d_indices_grad_k2s2_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 2, 2); }
-KERNEL max_pool2d_indices_grad_k3s2_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK, 3, 2); }
+#define MAX_POOL_INDICES_GRAD(V) max_pool_indices_grad<V>(indices, dy, dys, dx, dxs, PIXELS_PASSED, WINDOW(0, 0))
+#define MAX_POOL_CELL_GRAD(K) max_pool_cell_grad<K>(indices, dy, dys, dx, dxs, PIXELS_PASSED, WINDOW(K, 2))
+KERNEL max_pool2d_indices_grad_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(PACK); }
+KERNEL max_pool2d_indices_grad_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1); }
+KERNEL max_pool2d_indices_grad_k2s2_packed(INDICES_BACKWARD) { MAX_POOL_CELL_GRAD(2); }
+WIDE_KERNEL max_pool2d_indices_grad_k3s2_packed(INDICES_BACKWARD) { MAX_POOL_CELL_GRAD(3); }

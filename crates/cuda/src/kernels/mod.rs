@@ -108,12 +108,16 @@ pub fn source(file: &str) -> Option<&'static str> {
 
 /// The functions a source defines for launching.
 pub fn functions(text: &str) -> impl Iterator<Item = &str> {
-    let kernels = text.lines().filter_map(|line| line.strip_prefix("WIDE_").unwrap_or(line).strip_prefix("KERNEL "));
-    kernels.filter_map(|rest| rest.split('(').next())
+    text.lines().filter_map(|line| {
+        // A kernel's line begins with `KERNEL`, or with a longer word of capitals that ends so.
+        let (word, rest) = line.split_once(' ')?;
+        let capitals = word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        if capitals && word.ends_with("KERNEL") { rest.split('(').next() } else { None }
+    })
 }
 
 /// Bytes of workspace an op's launches need, from the types of its inputs. The address given to [`prepare`] must be
-/// aligned to 8 bytes; without workspace any address will do.
+/// aligned to 16 bytes; without workspace any address will do.
 pub fn workspace(op: &Op, inputs: &[&TensorType]) -> Bytes {
     let Some(first) = inputs.first() else { return 0 };
     match op {

@@ -4,75 +4,114 @@
 //  rows    ┌───────────────┬───────────────┐   once, and walks down a stretch of rows, `height` at a time. A block is a
 //    │     │ threads       │               │   stretch of a tile.
 //    ▼     │ width × height│               │
-//          ├─ ─ ─ ─ ─ ─ ─ ─┤               │   Sums: each thread's in f32 over its rows, a block's
-//          │  … a stretch  │               │   threads in double in one order, then the stretches in double in one order.
+//          ├─ ─ ─ ─ ─ ─ ─ ─┤               │   Sums: each thread's in f32 over its rows, then double: of every so many rows of
+//          │  … a stretch  │               │   threads, of those, of every so many stretches, of those; each in one order.
 //          ╞═══════════════╡               │
+
+// Packs side by side in a tile at most.
+#define WIDEST 32
+
+// Threads of a block that sums: one block a multiprocessor, of 64 registers a thread or 128 with several operands.
+#define TALL 1024
+#define TALL_WIDE 512
+#define TALL_KERNEL extern "C" __global__ void __launch_bounds__(TALL, 1)
+#define TALL_WIDE_KERNEL extern "C" __global__ void __launch_bounds__(TALL_WIDE, 1)
 
 #define COLUMNS u64 rows, u32 packs, u32 width, u32 tiles, u32 each
 #define COLUMNS_PASSED rows, packs, width, tiles, each
 
 struct Columns {
-  u64 begin, end;   // This thread's rows: begin, begin + height, …
-  u32 pack, stretch, height, packs;
-  bool active;
-  DEVICE Columns(COLUMNS) : packs(packs) {
+  u64 begin;    // This thread's first row; `height` on is its next, and below begin + `count` its last.
+  u32 count, height;
+  u32 pack, slot, packs, width;  // Pack of a row; the same inside the tile.
+  u32 tile, stretch;
+  DEVICE Columns(COLUMNS, u32 threads = THREADS) : packs(packs), width(width) {
     stretch = blockIdx.x / tiles;
+    tile = blockIdx.x - stretch * tiles;
     u32 row = threadIdx.x / width;
-    pack = (blockIdx.x - stretch * tiles) * width + (threadIdx.x - row * width);
-    height = THREADS / width;
-    active = row < height && pack < packs;
+    slot = threadIdx.x - row * width;
+    pack = tile * width + slot;
+    height = threads / width;
     begin = (u64)stretch * each + row;
-    u64 after = (u64)stretch * each + each;
-    end = after < rows ? after : rows;
+    bool active = row < height && pack < packs && row < each && begin < rows;
+    count = !active ? 0 : rows - begin < each - row ? (u32)(rows - begin) : each - row;
   }
 };
 
-// V numbers of a vector over channels, those of a pack.
-template <int V> DEVICE void constants(const float* of, u32 pack, float (&v)[V]) {
+// N numbers of every channel of a tile, made by a thread a channel, to the threads that have its pack: made(channel, numbers).
+// All threads must come.
+template <int V, int N, class F> DEVICE void by_channel(const Columns& at, F made, float (&numbers)[N][V]) {
+  __shared__ __align__(16) float shared[N][V * WIDEST];
+  u32 channels = at.width * V, c = at.tile * channels + threadIdx.x;
+  if (threadIdx.x < channels && c < at.packs * V) {
+    float mine[N];
+    made(c, mine);
 #pragma unroll
-  for (int l = 0; l < V; l++) v[l] = of[pack * V + l];
+    for (int n = 0; n < N; n++) shared[n][threadIdx.x] = mine[n];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < N; n++) {
+#pragma unroll
+    for (int l = 0; l < V; l++) numbers[n][l] = shared[n][at.slot * V + l];
+  }
 }
 
-// A turn of the walk reads this many rows before it uses the first.
+// A turn reads this many rows before it uses the first.
 #define TURN 4
 
 struct Nothing {
   DEVICE u32 operator()(u64) const { return 0; }
 };
 
-// visit(row, x, early(row)) for each of a thread's rows, x [N][V] the numbers there.
-template <int V, int N, class E, class F>
-DEVICE void walk_columns(const scalar* const (&in)[N], const u64 (&stride)[N], const Columns& at, E early, F visit) {
-  if (!at.active) return;
+// A thread's rows of N maps, a turn at a time. The first turn's reads are under way once this is made, so that what a block
+// needs before it can use them comes meanwhile.
+template <int V, int N, class E> struct Turns {
+  const Columns& at;
+  E early;
   const scalar* from[N];
+  u64 step[N];
+  Pack<V> a[TURN][N];
+  u32 bits[TURN], row;
+
+  DEVICE Turns(const scalar* const (&in)[N], const u64 (&stride)[N], const Columns& at, E early) : at(at), early(early) {
 #pragma unroll
-  for (int n = 0; n < N; n++) from[n] = in[n] + (u64)at.pack * V;
-  u64 row = at.begin, step = at.height;
-  for (; row + (TURN - 1) * step < at.end; row += TURN * step) {
-    Pack<V> a[TURN][N];
-    u32 bits[TURN];
+    for (int n = 0; n < N; n++) {
+      from[n] = in[n] + at.begin * stride[n] + (u64)at.pack * V;
+      step[n] = at.height * stride[n];
+    }
+    row = 0;
+    read();
+  }
+  DEVICE void read() {
 #pragma unroll
     for (int u = 0; u < TURN; u++) {
-      bits[u] = early(row + u * step);
+      if (row + u * at.height < at.count) {
+        bits[u] = early(at.begin + row + u * at.height);
 #pragma unroll
-      for (int n = 0; n < N; n++) a[u][n] = load<V>(from[n] + (row + u * step) * stride[n]);
-    }
-#pragma unroll
-    for (int u = 0; u < TURN; u++) {
-      float x[N][V];
-#pragma unroll
-      for (int n = 0; n < N; n++) a[u][n].get(x[n]);
-      visit(row + u * step, x, bits[u]);
+        for (int n = 0; n < N; n++) a[u][n] = load<V>(from[n] + u * step[n]);
+      }
     }
   }
-  for (; row < at.end; row += step) {
-    float x[N][V];
-    u32 bits = early(row);
+  // visit(row, x, early(row)) for each row, x [N][V] the numbers there.
+  template <class F> DEVICE void each(F visit) {
+    while (row < at.count) {
 #pragma unroll
-    for (int n = 0; n < N; n++) load<V>(from[n] + row * stride[n]).get(x[n]);
-    visit(row, x, bits);
+      for (int u = 0; u < TURN; u++) {
+        if (row + u * at.height < at.count) {
+          float x[N][V];
+#pragma unroll
+          for (int n = 0; n < N; n++) a[u][n].get(x[n]);
+          visit(at.begin + row + u * at.height, x, bits[u]);
+        }
+      }
+      row += TURN * at.height;
+#pragma unroll
+      for (int n = 0; n < N; n++) from[n] += TURN * step[n];
+      read();
+    }
   }
-}
+};
 
 template <int V> DEVICE void store_columns(scalar* out, u64 stride, u64 row, const Columns& at, const float (&v)[V]) {
   Pack<V> pack;
@@ -80,49 +119,90 @@ template <int V> DEVICE void store_columns(scalar* out, u64 stride, u64 row, con
   store<V>(out + row * stride + (u64)at.pack * V, pack);
 }
 
-// Sums of a block's threads into partial[(stretch · C + channel) · M]; all threads must come.
-template <int V, int M>
-DEVICE void store_partial(const float (&sum)[M][V], const Columns& at, u32 width, double* partial) {
-  __shared__ float shared[V * THREADS];
-  // A thread's place is row · width + k; its lane l lies at l · THREADS + place, so that neither side has bank conflicts.
+// ---- sums over rows -------------------------------------------------------------------------------------------------
+
+// How many stretches of each tile have been summed. The block that comes last sets the count back to 0, so the next launch finds
+// it as loading the module left it, whether issued, replayed or measured; a launch that does not end takes the context and its
+// modules with it. Launches that count must not overlap: all of a module's run on one stream. Where a tile is one stretch
+// nothing is counted, and where it is several there are fewer tiles than this (nhwc.rs).
+#define MOST_TILES 1024
+__device__ u32 arrived[MOST_TILES];
+
+// M sums of a channel, moved by one access.
+template <int M> struct alignas(M * 8) Sums { double of[M]; };
+
+// Whether this block is the last of its tile. What the threads wrote that called with `wrote` is seen by the last block.
+DEVICE bool is_last(const Columns& at, u32 stretches, bool wrote) {
+  __shared__ bool last;
+  if (wrote) __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(&arrived[at.tile], stretches - 1) == stretches - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+// finish(channel, sums) for each channel with the sums over all rows, in the block that comes last; all threads must come.
+// `partial` holds C · M doubles a stretch.
+template <int T, int V, int M, class F>
+DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, u32 tiles, double* partial, F finish) {
+  const int ROWS = V * (T + WIDEST) / 2, GROUPED = M * T;
+  __shared__ double shared[ROWS > GROUPED ? ROWS : GROUPED];
+  float* by_row = (float*)shared;
+  // Here thread `group · channels + c` has channel c of the tile, lane by lane; a group takes every `groups`-th row of threads.
+  u32 channels = at.width * V, groups = T / channels, group = threadIdx.x / channels, c = threadIdx.x - group * channels;
+  u32 lane = c / at.width, slot = c - lane * at.width, lanes_apart = T + at.width;
+  u32 first = at.tile * at.width, valid = at.packs - first < at.width ? at.packs - first : at.width;
+  bool writes = group == 0 && slot < valid;
+  Sums<M> total = {};
 #pragma unroll
   for (int m = 0; m < M; m++) {
     if (m > 0) __syncthreads();
+    // Neither side has bank conflicts, as lanes lie a tile's width further on than a multiple of the banks.
 #pragma unroll
-    for (int l = 0; l < V; l++) shared[l * THREADS + threadIdx.x] = at.active ? sum[m][l] : 0.f;
+    for (int l = 0; l < V; l++) by_row[l * lanes_apart + threadIdx.x] = mine[m][l];
     __syncthreads();
-    // Thread lane · width + k takes lane l of the pack that is its own anyway; there are as many rows of threads as lanes.
-    u32 lane = threadIdx.x / width, k = threadIdx.x - lane * width;
-    if (lane < V && at.pack < at.packs) {
-      double total = 0;
-      for (u32 row = 0; row < at.height; row++) total += shared[lane * THREADS + row * width + k];
-      partial[(((u64)at.stretch * at.packs + at.pack) * V + lane) * M + m] = total;
+    double sum = 0;
+    if (group < groups) {
+#pragma unroll 8
+      for (u32 row = group; row < at.height; row += groups) sum += by_row[lane * lanes_apart + row * at.width + slot];
+    }
+    __syncthreads();
+    shared[threadIdx.x] = sum;
+    __syncthreads();
+    if (group == 0) {
+      for (u32 g = 0; g < groups; g++) total.of[m] += shared[g * channels + c];
     }
   }
-}
-
-// The sums over stretches of 8 channels a block, in the threads below 8; `c` is the channel.
-template <int M> DEVICE void sum_stretches(const double* partial, u32 channels, u32 stretches, double (&sum)[M], u32& c) {
-  __shared__ double shared[M][THREADS];
-  u32 lane = threadIdx.x % 8, first = threadIdx.x / 8;
-  c = blockIdx.x * 8 + lane;
+  u32 stretches = gridDim.x / tiles;
+  if (stretches > 1) {
+    Sums<M>* place = (Sums<M>*)partial + (u64)first * V + lane * valid + slot;
+    u64 apart = (u64)at.packs * V;
+    if (writes) place[at.stretch * apart] = total;
+    if (!is_last(at, stretches, writes)) return;
+    total = {};
+    if (group < groups && slot < valid) {
+#pragma unroll 8
+      for (u32 s = group; s < stretches; s += groups) {
+        Sums<M> some = place[s * apart];
 #pragma unroll
-  for (int m = 0; m < M; m++) sum[m] = 0;
-  if (c < channels) {
-    for (u32 s = first; s < stretches; s += THREADS / 8) {
+        for (int m = 0; m < M; m++) total.of[m] += some.of[m];
+      }
+    }
 #pragma unroll
-      for (int m = 0; m < M; m++) sum[m] += partial[((u64)s * channels + c) * M + m];
+    for (int m = 0; m < M; m++) shared[m * T + threadIdx.x] = total.of[m];
+    __syncthreads();
+    if (group == 0) {
+      for (u32 g = 1; g < groups; g++) {
+#pragma unroll
+        for (int m = 0; m < M; m++) total.of[m] += shared[m * T + g * channels + c];
+      }
     }
   }
-#pragma unroll
-  for (int m = 0; m < M; m++) shared[m][threadIdx.x] = sum[m];
-  __syncthreads();
-  if (threadIdx.x < 8) {
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-      for (u32 other = 1; other < THREADS / 8; other++) sum[m] += shared[m][other * 8 + lane];
-    }
-  }
+  if (writes) finish((first + slot) * V + lane, total.of);
 }
 
 // ---- pixels ---------------------------------------------------------------------------------------------------------

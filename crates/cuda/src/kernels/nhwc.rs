@@ -4,15 +4,28 @@ use super::plan::{KernelArg, KernelLaunch, THREADS, at_most, divisor, in_packs, 
 use super::{KernelError, Operand};
 use vdnn_tensor::{Bytes, TensorType};
 
-/// Threads side by side in a tile at most: with packs of eight they sum as many channels as a block has threads.
+/// Packs side by side in a tile at most: with packs of eight as many channels as a block has threads.
 const WIDEST: u64 = 32;
-/// Blocks of a reduction: four on each of 132 multiprocessors, all of them at once. Any card gets the same number, so that the
-/// order of a sum depends on shapes and alignment alone.
-const REDUCING_BLOCKS: u64 = 528;
-/// Blocks that keep every multiprocessor busy until the end, where the order does not matter.
-const APPLYING_BLOCKS: u64 = 1056;
-/// Channels that one block adds up over all stretches.
-const FINISHED_CHANNELS: u64 = 8;
+/// Multiprocessors to be filled. Any card gets the same cut, so that the order of a sum depends on shapes and alignment alone.
+const MULTIPROCESSORS: u64 = 132;
+/// Rows a thread reads before it uses the first: `TURN` in `nhwc.cuh`.
+const TURN: u64 = 4;
+/// Rows a thread goes through at most where one wave of blocks has all rows; with more of them, waves of `ROWS` each.
+const ROWS_OF_ONE_WAVE: u64 = 32;
+const ROWS: u64 = 16;
+
+/// Threads of a block that sums one map, with 64 registers each, and several, with 128: either fills a multiprocessor.
+pub(super) const TALL: u32 = 1024;
+pub(super) const TALL_WIDE: u32 = 512;
+
+/// Blocks on each multiprocessor of kernels that go through a map element by element, by the registers they use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resident {
+    /// `KERNEL`: 64 registers a thread.
+    Four = 4,
+    /// `WIDE_KERNEL`: 128.
+    Two = 2,
+}
 
 /// Rows of channels, cut into tiles of channels and stretches of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,23 +43,28 @@ pub(super) struct Columns {
     /// Rows of a stretch.
     each: u64,
     pub stretches: u64,
+    /// Threads of a block.
+    threads: u32,
 }
 
 impl Columns {
-    /// For sums over rows: as many stretches as shapes call for, whatever the alignment.
-    pub fn reducing(operands: &[Operand<'_>]) -> Self {
+    /// For sums over rows, a block a multiprocessor: as many stretches as shapes call for, whatever the alignment.
+    pub fn reducing(operands: &[Operand<'_>], threads: u32) -> Self {
         let cut = Columns::uncut(operands);
-        let stretches = stretches(operands[0].ty);
-        Columns { each: cut.rows.div_ceil(stretches), stretches, ..cut }
+        let (tiles, stretches) = (reducing_tiles(cut.packs, cut.channels), stretches(operands[0].ty));
+        let width = cut.packs.div_ceil(tiles).max(1);
+        Columns { width, tiles, each: cut.rows.div_ceil(stretches), stretches, threads, ..cut }
     }
 
-    /// For what happens to each element by itself.
-    pub fn applying(operands: &[Operand<'_>]) -> Self {
+    /// For what happens to each element by itself: one wave of blocks, or several where a thread's rows would be many.
+    pub fn applying(operands: &[Operand<'_>], resident: Resident) -> Self {
         let cut = Columns::uncut(operands);
         let height = u64::from(THREADS) / cut.width;
-        // Sixteen rows a thread make up for loading a channel's constants; fewer where blocks would be too few.
-        let blocks = |rows: u64| cut.rows.div_ceil(height * rows) * cut.tiles;
-        let rows = [16, 8].into_iter().find(|&rows| blocks(rows) >= APPLYING_BLOCKS).unwrap_or(4);
+        let stretches = (MULTIPROCESSORS * resident as u64 / cut.tiles).max(1);
+        let rows = match cut.rows.div_ceil(height * stretches) {
+            rows if rows > ROWS_OF_ONE_WAVE => ROWS,
+            rows => rows.max(TURN),
+        };
         Columns { each: height * rows, stretches: cut.rows.div_ceil(height * rows), ..cut }
     }
 
@@ -57,7 +75,8 @@ impl Columns {
         let lanes = if aligned { wide } else { 1 };
         let packs = channels / lanes;
         let tiles = packs.div_ceil(WIDEST).max(1);
-        Columns { rows, channels, lanes, packs, width: packs.div_ceil(tiles).max(1), tiles, each: 0, stretches: 0 }
+        let width = packs.div_ceil(tiles).max(1);
+        Columns { rows, channels, lanes, packs, width, tiles, each: 0, stretches: 0, threads: THREADS }
     }
 
     /// The function for these accesses.
@@ -73,22 +92,16 @@ impl Columns {
         Ok([KernelArg::U64(self.rows), packs, width, tiles, each])
     }
 
-    pub fn blocks(&self) -> u64 {
-        self.tiles * self.stretches
-    }
-
-    /// The launch that adds up stretches; further arguments follow (partial, channels, stretches).
-    pub fn finish(
+    /// A block for each stretch of each tile.
+    pub fn launch(
         &self,
         op: &'static str,
         file: &'static str,
         function: &'static str,
-        partial: u64,
-        further: &[KernelArg],
+        args: Vec<KernelArg>,
     ) -> Result<KernelLaunch, KernelError> {
-        let sizes = [self.channels, self.stretches].map(|v| KernelArg::U32(v as u32));
-        let args = [&[KernelArg::U64(partial)], &sizes[..], further].concat();
-        KernelLaunch::new(op, file, function, self.channels.div_ceil(FINISHED_CHANNELS), args)
+        let launch = KernelLaunch::new(op, file, function, self.tiles * self.stretches, args)?;
+        Ok(KernelLaunch { block: [self.threads, 1, 1], ..launch })
     }
 }
 
@@ -96,20 +109,33 @@ impl Columns {
 pub(super) struct Pixels {
     pub args: [KernelArg; 5],
     pub blocks: u64,
-    packed: bool,
+    pub packed: bool,
 }
 
 impl Pixels {
     /// The walk over `written`, in packs where all of `maps` allow it and they are wanted.
     pub fn of(op: &'static str, written: &Operand<'_>, maps: &[Operand<'_>], packs: bool) -> Result<Self, KernelError> {
+        let size = [written.ty.shape.dim(2), written.ty.shape.dim(3)];
+        Pixels::over(op, written.samples(), size, maps, packs)
+    }
+
+    /// The walk over so many images of rows and columns of pixels, with the channels of `maps`.
+    pub fn over(
+        op: &'static str,
+        images: u64,
+        [rows, columns]: [u64; 2],
+        maps: &[Operand<'_>],
+        packs: bool,
+    ) -> Result<Self, KernelError> {
         let mut cut = Columns::uncut(maps);
         if !packs {
             (cut.lanes, cut.packs) = (1, cut.channels);
         }
-        let total = at_most(op, "the number of packs", cut.packs.saturating_mul(written.rows()), (1 << 31) - 1)?;
-        let (plane, row) = (written.channels().1 as u32, written.ty.shape.dim(3) as u32);
+        let total = cut.packs.saturating_mul(images).saturating_mul(rows * columns);
+        let total = at_most(op, "the number of packs", total, (1 << 31) - 1)?;
         let packs = cut.packs as u32;
-        let args = [KernelArg::U32(total), KernelArg::U32(packs), divisor(packs), divisor(plane), divisor(row)];
+        let divisors = [packs, (rows * columns) as u32, columns as u32].map(divisor);
+        let args = [KernelArg::U32(total), KernelArg::U32(packs), divisors[0], divisors[1], divisors[2]];
         Ok(Pixels { args, blocks: u64::from(total.div_ceil(THREADS)), packed: cut.lanes > 1 })
     }
 
@@ -118,14 +144,21 @@ impl Pixels {
     }
 }
 
-/// Stretches of rows of a reduction: enough blocks, but at least eight rows a thread.
+/// Tiles of a reduction. The last block of a tile reads the sums of all its stretches: 16 bytes of each channel, which narrower
+/// tiles keep near 135 KB, a microsecond's worth.
+fn reducing_tiles(packs: u64, channels: u64) -> u64 {
+    let narrow = (0..).map(|power| 1 << power).find(|&tiles: &u64| tiles * tiles * 64 >= channels).unwrap_or(1);
+    narrow.max(packs.div_ceil(WIDEST)).min(packs).max(1)
+}
+
+/// Stretches of rows of a reduction: a block for each multiprocessor, but at least a turn of rows a thread.
 fn stretches(ty: &TensorType) -> u64 {
     let (rows, channels) = (ty.rows(), ty.shape.dim(1));
     let wide = lanes(ty);
     let packs = if channels.is_multiple_of(wide) { channels / wide } else { channels };
-    let tiles = packs.div_ceil(WIDEST).max(1);
-    let height = u64::from(THREADS) / packs.div_ceil(tiles).max(1);
-    (REDUCING_BLOCKS / tiles).min(rows.div_ceil(height * 8)).max(1)
+    let tiles = reducing_tiles(packs, channels);
+    let height = u64::from(TALL) / packs.div_ceil(tiles).max(1);
+    (MULTIPROCESSORS / tiles).min(rows.div_ceil(height * TURN)).max(1)
 }
 
 /// Workspace for `sums` partial sums in double of every channel and stretch.
@@ -143,13 +176,53 @@ mod tests {
         TensorType { layout, ..TensorType::new(dims, DType::BF16) }
     }
 
+    fn reducing(ty: &TensorType) -> Columns {
+        Columns::reducing(&[Operand::contiguous(ty, 0)], TALL)
+    }
+
+    fn blocks(cut: &Columns) -> u64 {
+        cut.tiles * cut.stretches
+    }
+
     #[test]
-    fn reductions_fill_the_machine_on_small_and_large_maps() {
-        let blocks = |dims| Columns::reducing(&[Operand::contiguous(&half(dims), 0)]).blocks();
-        assert_eq!(blocks([256, 64, 112, 112]), 528);
-        assert_eq!(blocks([256, 2048, 7, 7]), 528);
-        assert_eq!(blocks([256, 512, 7, 7]), 392);
-        assert_eq!(blocks([0, 64, 7, 7]), 1);
+    fn reductions_are_one_wave_of_a_block_a_multiprocessor() {
+        let of = |dims| reducing(&half(dims));
+        assert_eq!(blocks(&of([256, 64, 112, 112])), 132);
+        assert_eq!((of([256, 256, 14, 14]).tiles, of([256, 256, 14, 14]).stretches), (2, 66));
+        assert_eq!((of([256, 2048, 7, 7]).tiles, of([256, 2048, 7, 7]).stretches), (8, 16));
+        assert_eq!((of([256, 512, 7, 7]).tiles, of([256, 512, 7, 7]).stretches), (4, 33));
+        assert_eq!(blocks(&of([2, 512, 7, 7])), 4);
+        assert_eq!(blocks(&of([0, 64, 7, 7])), 1);
+    }
+
+    #[test]
+    fn small_maps_are_one_wave_and_large_ones_many() {
+        let of = |dims, resident| blocks(&Columns::applying(&[Operand::contiguous(&half(dims), 0)], resident));
+        assert_eq!(of([256, 512, 7, 7], Resident::Two), 262);
+        assert_eq!(of([256, 512, 7, 7], Resident::Four), 524);
+        assert_eq!(of([256, 256, 14, 14], Resident::Two), 262);
+        assert_eq!(of([256, 1024, 14, 14], Resident::Two), 1568);
+    }
+
+    /// `MOST_TILES` in `nhwc.cuh`: what is counted there has a place.
+    #[test]
+    fn tiles_of_several_stretches_are_few() {
+        for channels in [8u64, 13, 640, 4096, 16_888, 16_889, 33_784, 262_144, 1 << 20] {
+            let ty = half([4096, channels, 8, 8]);
+            for address in [0, 2] {
+                let cut = Columns::reducing(&[Operand::contiguous(&ty, address)], TALL);
+                assert!(cut.stretches == 1 || cut.tiles <= 1024, "{cut:?}");
+            }
+        }
+    }
+
+    /// What the last block of a tile reads.
+    #[test]
+    fn the_last_block_has_little_to_add_up() {
+        for channels in [8u64, 64, 96, 128, 256, 512, 1024, 2048, 4096] {
+            let cut = reducing(&half([256, channels, 14, 14]));
+            assert!(cut.stretches * cut.width * 8 * 16 <= 136 << 10, "{cut:?}");
+        }
     }
 
     #[test]
@@ -157,7 +230,7 @@ mod tests {
         for dims in [[2, 8, 3, 3], [3, 160, 5, 7], [256, 1024, 14, 14], [2, 13, 9, 9], [1, 2056, 1, 1]] {
             let ty = half(dims);
             let operand = [Operand::contiguous(&ty, 0)];
-            for cut in [Columns::reducing(&operand), Columns::applying(&operand)] {
+            for cut in [reducing(&ty), Columns::applying(&operand, Resident::Two)] {
                 assert!(cut.stretches * cut.each >= cut.rows && cut.width * cut.tiles >= cut.packs, "{cut:?}");
                 assert!(cut.width <= WIDEST && cut.packs * cut.lanes == dims[1], "{cut:?}");
             }
@@ -167,7 +240,7 @@ mod tests {
     #[test]
     fn stretches_do_not_depend_on_addresses() {
         let ty = half([64, 64, 16, 16]);
-        let at = |address| Columns::reducing(&[Operand::contiguous(&ty, address)]);
+        let at = |address| Columns::reducing(&[Operand::contiguous(&ty, address)], TALL);
         assert_eq!((at(0).lanes, at(2).lanes), (8, 1));
         assert_eq!(at(0).stretches, at(2).stretches);
     }

@@ -79,7 +79,7 @@ pub fn run(plan: &LaunchPlan) -> bool {
 
 fn run_one(emulator: &Emulator, launch: &KernelLaunch) {
     assert_eq!((&launch.grid[1..], &launch.block[1..]), (&[1, 1][..], &[1, 1][..]));
-    assert!(launch.shared_bytes <= 48 << 10 && launch.block[0] <= 256 && launch.grid[0] > 0);
+    assert!(launch.shared_bytes <= 48 << 10 && launch.block[0] <= 1024 && launch.grid[0] > 0);
     let slots: Vec<u64> = launch.args.iter().map(|arg| arg.slot()).collect();
     let name = format!("{}\0", launch.function);
     // SAFETY: `run` has this signature (translation_unit) and checks name and number of arguments; operands are live

@@ -16,6 +16,7 @@ using std::min;
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
 #define DYNAMIC_SHARED(name) float* name = (float*)dynamic_shared
 
 struct Index { unsigned x, y, z; };
@@ -35,6 +36,14 @@ static void wait_in(State state) {
   swapcontext(&fibers[current].context, &scheduler);
 }
 static void __syncthreads() { wait_in(AT_BLOCK); }
+
+// Blocks run one after the other, so each sees what those before it wrote and counted.
+static void __threadfence() {}
+static unsigned atomicInc(unsigned* at, unsigned last) {
+  unsigned before = *at;
+  *at = before >= last ? 0 : before + 1;
+  return before;
+}
 
 static double exchange[1024];
 template <class T> static T __shfl_xor_sync(unsigned, T value, int lanes) {
@@ -82,6 +91,31 @@ static float f16_float(unsigned bits) {
 static unsigned bf16_pair(float low, float high) { return bf16_bits(low) | bf16_bits(high) << 16; }
 static unsigned f16_pair(float low, float high) { return f16_bits(low) | f16_bits(high) << 16; }
 static void f16_floats(unsigned pair, float& low, float& high) { low = f16_float(pair & 0xffff), high = f16_float(pair >> 16); }
+
+template <class F> static unsigned halves(unsigned a, unsigned b, F f) { return f(a & 0xffff, b & 0xffff) | f(a >> 16, b >> 16) << 16; }
+static unsigned larger_bits(unsigned a, unsigned b, float x, float y) {
+  if (x != x || y != y) return 0x7fff;
+  return x > y || (x == y && b >> 15) ? a : b;
+}
+static float bf16_float(unsigned bits) { return __uint_as_float(bits << 16); }
+static unsigned bf16_max(unsigned a, unsigned b) {
+  return halves(a, b, [](unsigned a, unsigned b) { return larger_bits(a, b, bf16_float(a), bf16_float(b)); });
+}
+static unsigned f16_max(unsigned a, unsigned b) {
+  return halves(a, b, [](unsigned a, unsigned b) { return larger_bits(a, b, f16_float(a), f16_float(b)); });
+}
+static unsigned bf16_equal(unsigned a, unsigned b) {
+  return halves(a, b, [](unsigned a, unsigned b) { return bf16_float(a) == bf16_float(b) ? 0xffffu : 0u; });
+}
+static unsigned f16_equal(unsigned a, unsigned b) {
+  return halves(a, b, [](unsigned a, unsigned b) { return f16_float(a) == f16_float(b) ? 0xffffu : 0u; });
+}
+static unsigned __byte_perm(unsigned a, unsigned b, unsigned select) {
+  unsigned long long both = a | (unsigned long long)b << 32;
+  unsigned out = 0;
+  for (int i = 0; i < 4; i++) out |= (unsigned)(both >> 8 * (select >> 4 * i & 7) & 255) << 8 * i;
+  return out;
+}
 
 // Lets the threads of [first, first + n) that wait in `state` go on, if all that are left wait there.
 static bool release(unsigned first, unsigned n, State state) {

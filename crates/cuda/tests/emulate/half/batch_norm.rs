@@ -2,6 +2,7 @@
 
 use super::tensor::{Half, TYPES, assert_near, nhwc, round};
 use crate::tensor::{Bytes, PLACES, Place, Tensor, assert_close, normal, run};
+use vdnn_cuda::kernels::Operand;
 use vdnn_graph::op::{BatchNorm, Op, mask_type};
 use vdnn_tensor::DType;
 
@@ -209,6 +210,40 @@ fn two_gradients_are_added_as_they_are_read() {
         let over = Half::new(ty, case.place, &given);
         assert_eq!(gradients(&over, Some(&second), &over), expected, "{:?} over dY", case.dims);
     });
+}
+
+/// Blocks count how many of a tile are done; the last one adds up and leaves the count at 0. So launches of other cuts, one after
+/// the other, each give the bits that they gave first, in packs as by single channels.
+#[test]
+fn sums_begin_anew_at_every_launch() {
+    let shapes = [[8, 16, 40, 40], [2, 520, 9, 9], [40, 64, 12, 12], [3, 70, 30, 30], [2, 8, 3, 3]];
+    let sums = |op: &Op, x: &Half, further: &[Operand<'_>]| {
+        let results = [0, 1].map(|_| Tensor::filled(&x.ty.shape.dims()[1..2], Place::Dense, -7.0));
+        let inputs = [&[x.operand()], further].concat();
+        let ran = if matches!(op, Op::BatchNormStats) {
+            run(op, &inputs, &results.each_ref().map(Tensor::operand))
+        } else {
+            let dx = Half::filled(x.ty.clone(), Place::Dense, 0.0);
+            run(op, &inputs, &[dx.operand(), results[0].operand(), results[1].operand()])
+        };
+        ran.then(|| results.map(|sums| sums.values().iter().map(|v| v.to_bits()).collect::<Vec<_>>()))
+    };
+    let (mut first, op) = (Vec::new(), Op::BatchNormGrad(BatchNorm { eps: EPS }));
+    for round in 0..3 {
+        for (index, (dims, place)) in shapes.iter().flat_map(|d| [Place::Dense, Place::Odd].map(|p| (d, p))).enumerate()
+        {
+            let (x, _) = Half::normal(nhwc(dims, DType::BF16, 0), place, 20);
+            let Some(statistics) = sums(&Op::BatchNormStats, &x, &[]) else { return };
+            let ones = Tensor::filled(&dims[1..2], Place::Dense, 1.0);
+            let coefficients = [ones.operand(), ones.operand(), ones.operand()];
+            let gradient = sums(&op, &x, &[&[x.operand()], &coefficients[..]].concat());
+            let found = (statistics, gradient);
+            match round {
+                0 => first.push(found),
+                _ => assert_eq!(found, first[index], "{dims:?} {place:?} in round {round}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ fn windows() -> Vec<Window> {
     vec![
         w([2, 2], [2, 2], [0, 0], [1, 1], false),
         w([3, 3], [2, 2], [1, 1], [1, 1], false),
+        w([3, 3], [2, 2], [1, 0], [1, 1], true),
+        w([2, 2], [2, 2], [1, 1], [1, 1], false),
         w([3, 3], [1, 1], [1, 1], [1, 1], false),
         w([2, 3], [1, 2], [1, 0], [2, 1], false),
         w([3, 2], [2, 3], [1, 1], [1, 2], true),
@@ -92,6 +94,41 @@ fn indices(window: Window, [dims, small]: [[u64; 4]; 2], maps: [&Pair; 4], dtype
     let indexed = Pair::empty(&dims, dtype, place);
     run(&grad, &[inner.operand(), dy.1.operand()], &[indexed.1.operand()]);
     assert_eq!(indexed.1.bits(), dx.1.bits());
+}
+
+/// NaN, infinities and windows where all is −∞ go as they go in f32, whose kernel takes one element at a time.
+#[test]
+fn max_pooling_of_what_is_no_number() {
+    for (window, dtype) in windows().iter().flat_map(|w| TYPES.map(|t| (*w, t))) {
+        let (dims, [oh, ow]) = ([2, 16, 9, 8], window.output([9, 8]).unwrap());
+        let mut values = tied(dims.iter().product());
+        for (e, value) in values.iter_mut().enumerate() {
+            *value = match (e / 72, e % 11) {
+                (0 | 17, _) => f32::NEG_INFINITY,
+                (3.., 0) => f32::NAN,
+                (5.., 3) => f32::INFINITY,
+                _ => *value,
+            };
+        }
+        let x = Pair::new(&dims, dtype, Place::Dense, &values);
+        let small = [2, 16, oh, ow];
+        let y = Pair::empty(&small, dtype, Place::Dense);
+        let (plain, inner) = (Bytes::new(TensorType::new(small, DType::U8)), Bytes::new(nhwc(&small, DType::U8, 0)));
+        let op = Op::MaxPool2dIndices(MaxPool2d { window });
+        if !run(&op, &[x.0.operand()], &[y.0.operand(), plain.operand()]) {
+            return;
+        }
+        run(&op, &[x.1.operand()], &[y.1.operand(), inner.operand()]);
+        let same = |(a, b): (&f32, &f32)| a == b || a.is_nan() && b.is_nan();
+        assert!(y.0.values().iter().zip(&y.1.values()).all(same), "{window:?} {dtype}");
+        assert!(y.0.values().iter().any(|v| v.is_nan()) && y.0.values().contains(&f32::NEG_INFINITY));
+        let [_, c, h, w] = small.map(|d| d as usize);
+        let places = inner.values();
+        for (e, &place) in plain.values().iter().enumerate() {
+            let (sample, channel, pixel) = (e / (c * h * w), e / (h * w) % c, e % (h * w));
+            assert_eq!(place, places[(sample * h * w + pixel) * c + channel], "{window:?} {dtype} place {e}");
+        }
+    }
 }
 
 #[test]
