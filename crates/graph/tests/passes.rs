@@ -1,7 +1,7 @@
 //! What passes make of small graphs: which nodes, with which names, types and layers, and what they refuse.
 
 use vdnn_graph::op::{self, BatchNorm, BatchNormUpdate, Conv2d, LocalResponseNorm};
-use vdnn_graph::passes::{Passes, fuse, mixed};
+use vdnn_graph::passes::{Passes, fuse, fuse_gradients, mixed};
 use vdnn_graph::{Graph, GraphError, Op, Phase, ValueId};
 use vdnn_tensor::{DType, TensorType};
 
@@ -280,4 +280,41 @@ fn refusals_name_the_place() {
     let x = b.image([1, 2, 3, 3]);
     b.layer("grad", Op::ReluGrad, &[x, x]);
     assert!(refused(mixed(&b.0, HALF)).1.contains("relu_grad has no rule"));
+}
+
+/// A pool over a convolution with ReLU: its gradient and the ReLU's become one, unless somebody reads what lies between.
+#[test]
+fn gradients_of_a_pool_and_the_relu_before_it_are_one() {
+    for read in [false, true] {
+        let mut b = Bench::new();
+        let (x, c) = (b.image([2, 4, 6, 6]), b.0.parameter("conv.bias", f32s(&[4])).unwrap());
+        let w = b.0.parameter("conv.weight", f32s(&[4, 4, 3, 3])).unwrap();
+        let conv = Op::Conv2dRelu(Conv2d { padding: [1, 1], ..Conv2d::default() });
+        let y = b.layer("conv", conv, &[x, w, c]);
+        let pool = op::MaxPool2d { window: op::Window::square(2) };
+        b.0.begin_layer("pool");
+        let pooled = b.0.push("pool", Op::MaxPool2dIndices(pool), &[y]).unwrap();
+        let gradient = Op::MaxPool2dIndicesGrad(op::MaxPool2dIndicesGrad { pool, input: [6, 6] });
+        let mut backward = |name: &str, op: Op, inputs: &[ValueId]| {
+            b.0.push_at(name, op, inputs, Phase::Backward, vdnn_graph::LayerId(0)).unwrap()
+        };
+        let dy = backward("pool.grad", gradient, &[pooled[1], pooled[0]])[0];
+        let made = backward("conv.bias_grad", Op::ReluBiasGrad, &[y, dy]);
+        if read {
+            backward("watched", Op::Relu, &[dy]);
+        }
+        let rewritten = fuse_gradients(&b.0).unwrap();
+        let graph = &rewritten.graph;
+        let kind = node(graph, "conv.bias_grad").op.kind();
+        assert_eq!(kind, if read { "relu_bias_grad" } else { "max_pool2d_relu_bias_grad" });
+        assert_eq!(graph.nodes().iter().any(|node| node.name == "pool.grad"), read);
+        assert_eq!(rewritten.value(dy).is_some(), read);
+        for (before, now) in made.iter().zip(&node(graph, "conv.bias_grad").outputs) {
+            let (before, now) = (b.0.value(*before), graph.value(*now));
+            assert_eq!((&before.name, &before.ty, before.role), (&now.name, &now.ty, now.role));
+        }
+        if !read {
+            assert_eq!(names(graph, &node(graph, "conv.bias_grad").inputs), ["pool.indices", "pool", "pool"]);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use crate::TrainError;
 use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
 use vdnn_graph::op::Sgd;
-use vdnn_graph::passes::group;
+use vdnn_graph::passes::{fuse_gradients, group};
 use vdnn_graph::{Graph, InPlace, Program};
 use vdnn_layers::{Mode, Net};
 
@@ -86,9 +86,9 @@ pub fn evaluation(net: Net) -> Result<Program, TrainError> {
     linearized(net.into_graph(), fuse)
 }
 
-/// The program of a whole graph, with small launches in groups where layers are fused.
+/// The program of a whole graph, with gradients fused and small launches in groups where layers are fused.
 fn linearized(graph: Graph, fuse: bool) -> Result<Program, TrainError> {
-    let graph = if fuse { group(&graph)?.graph } else { graph };
+    let graph = if fuse { group(&fuse_gradients(&graph)?.graph)?.graph } else { graph };
     Ok(Program::linearize(graph, InPlace::Allowed)?)
 }
 

@@ -59,5 +59,6 @@ pub fn max_pool2d(b: &mut Build, dims: [u64; 4], window: Window, awkward: bool) 
     b.same(y, encoded[0]);
     b.same(dx, indexed);
     b.bytes(encoded[1]);
-    Ok(())
+    let through = Op::MaxPool2dReluBiasGrad(MaxPool2dIndicesGrad { pool, input: [dims[2], dims[3]] });
+    if awkward { Ok(()) } else { b.read(through, &[encoded[1], y, dy]) }
 }

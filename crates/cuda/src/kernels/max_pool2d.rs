@@ -1,12 +1,15 @@
 //! Max pooling and its gradient, from X and Y or from indices. Half precision has channels innermost.
 
-use super::nhwc::Pixels;
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan};
+use super::nhwc::{self, Columns, Pixels, TALL_WIDE};
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most, divisor};
 use super::window::{addresses, geometry, pixels, size};
-use super::{KernelError, Operand, file_of, files, operands};
+use super::{KernelError, Operand, bias, file_of, files, operands, relu};
 use vdnn_graph::op::{MaxPool2d, MaxPool2dIndicesGrad, Window};
+use vdnn_tensor::{Bytes, TensorType};
 
 const NHWC: [&str; 3] = files!("max_pool2d_nhwc");
+/// Where partial sums begin after a map in a workspace.
+const ALIGNMENT: Bytes = 256;
 
 /// The functions of an op in half precision, in packs and by single elements: for any window, for 2×2 and 3×3 at a stride of 2.
 type Halves = [[&'static str; 2]; 3];
@@ -90,6 +93,51 @@ pub(super) fn prepare_indices_grad(
         return launch_nhwc(name, functions, window, &[dy, dx], Some((0, indices)), [&dx, &dy, &dx]);
     }
     launch(name, function, window, &[indices, dy, dx], [&dx, &dy, &dx])
+}
+
+/// True for windows that one thread takes to dZ: two by two, side by side, over all of a map of half precision.
+fn is_direct(op: &MaxPool2dIndicesGrad, y: &TensorType) -> bool {
+    y.dtype.is_half() && op.pool.window == Window::square(2) && op.input.iter().all(|size| size.is_multiple_of(2))
+}
+
+/// Bytes of the partial sums; where windows are not taken directly, after what goes through the ReLU of dY.
+pub(super) fn relu_bias_workspace(op: &MaxPool2dIndicesGrad, inputs: &[&TensorType]) -> Bytes {
+    let [_, y, _] = inputs else { return 0 };
+    if is_direct(op, y) {
+        return nhwc::partial_bytes(y, 1);
+    }
+    let [n, c, ..] = y.shape.nchw().unwrap_or_default();
+    let dz = y.with_shape([n, c, op.input[0], op.input[1]]);
+    y.bytes().next_multiple_of(ALIGNMENT) + bias::workspace(&dz)
+}
+
+/// (indices, Y, dY) → dZ, dbias.
+pub(super) fn prepare_relu_bias_grad(
+    op: &MaxPool2dIndicesGrad,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+    workspace: u64,
+) -> Result<LaunchPlan, KernelError> {
+    let name = "max_pool2d_relu_bias_grad";
+    let ([indices, y, dy], [dz, db]) = (operands(name, inputs)?, operands(name, outputs)?);
+    if db.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    if !is_direct(op, y.ty) {
+        let gated = Operand::contiguous(dy.ty, workspace);
+        let gate = relu::prepare_grad(&[y, dy], &[gated])?;
+        let spread = prepare_indices_grad(op, &[indices, gated], &[dz])?;
+        let sums = workspace + y.ty.bytes().next_multiple_of(ALIGNMENT);
+        return Ok([gate.launches, spread.launches, bias::prepare_grad(&[dz], &[db], sums)?.launches].concat().into());
+    }
+    let cut = Columns::reducing(&[y, dy, dz, indices], TALL_WIDE);
+    at_most(name, "the number of windows", cut.rows, SAMPLE_LIMIT)?;
+    let columns = y.ty.shape.dim(3) as u32;
+    let maps = [addresses(&[y, dy]), vec![KernelArg::U64(indices.address)], addresses(&[dz])].concat();
+    let further = [KernelArg::U32(columns), divisor(columns), KernelArg::U64(workspace), KernelArg::U64(db.address)];
+    let function = cut.pick("max_pool2d_relu_bias_grad_packed", "max_pool2d_relu_bias_grad_single");
+    let args = [&maps[..], &cut.args(name)?, &further].concat();
+    Ok(vec![cut.launch(name, file_of(y.ty.dtype, NHWC), function, args)?].into())
 }
 
 /// A walk over `written` with the geometry of windows `y` over images `x`.

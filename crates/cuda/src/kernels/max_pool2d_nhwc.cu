@@ -279,3 +279,54 @@ KERNEL max_pool2d_indices_grad_packed(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(
 KERNEL max_pool2d_indices_grad_single(INDICES_BACKWARD) { MAX_POOL_INDICES_GRAD(1); }
 KERNEL max_pool2d_indices_grad_k2s2_packed(INDICES_BACKWARD) { MAX_POOL_CELL_GRAD(2); }
 WIDE_KERNEL max_pool2d_indices_grad_k3s2_packed(INDICES_BACKWARD) { MAX_POOL_CELL_GRAD(3); }
+
+// The places of a pack's 2 × 2 windows, two bits each.
+template <int V> struct Places {
+  const u8* indices;
+  u32 pack, packs;
+  DEVICE u32 operator()(u64 row) const {
+    const u8* at = indices + (row * packs + pack) * V;
+    if (V == 1) return at[0];
+    u64 bytes = *(const u64*)at;
+    u32 low = (u32)bytes, high = (u32)(bytes >> 32);
+    low = (low & 3) | (low >> 6 & 12) | (low >> 12 & 48) | (low >> 18 & 192);
+    high = (high & 3) | (high >> 6 & 12) | (high >> 12 & 48) | (high >> 18 & 192);
+    return low | high << 8;
+  }
+};
+
+// What of dy goes through where y is above 0, written to each 2 × 2 window's place in dz with zeros at the other three, and its
+// sums. Windows lie side by side over all of dz, so window (q, x) of all rows of windows has pixels (2q, 2x) to (2q + 1, 2x + 1).
+#define RELU_BIAS                                                                                                             \
+  const scalar *y, u64 ys, const scalar *dy, u64 dys, const u8 *indices, scalar *dz, u64 dzs, COLUMNS, u32 columns, u64 by_columns, \
+      double *partial, float *db
+#define RELU_BIAS_PASSED y, ys, dy, dys, indices, dz, dzs, COLUMNS_PASSED, columns, by_columns, partial, db
+template <int V> DEVICE void relu_bias_grad(RELU_BIAS) {
+  Columns at(COLUMNS_PASSED, TALL_WIDE);
+  const scalar* const in[2] = {y, dy};
+  const u64 strides[2] = {ys, dys};
+  Turns<V, 2, Places<V>> turns(in, strides, at, Places<V>{indices, at.pack, packs});
+  float sum[1][V];
+#pragma unroll
+  for (int l = 0; l < V; l++) sum[0][l] = 0.f;
+  turns.each([&](u64 row, const float (&v)[2][V], u32 places) {
+    float d[V];
+#pragma unroll
+    for (int l = 0; l < V; l++) {
+      d[l] = v[0][l] <= 0.f ? 0.f : v[1][l];
+      sum[0][l] += d[l];
+    }
+    u32 q = divide((u32)row, by_columns);
+    u64 pixel = 2 * (row + (u64)q * columns);
+#pragma unroll
+    for (int tap = 0; tap < 4; tap++) {
+      float here[V];
+#pragma unroll
+      for (int l = 0; l < V; l++) here[l] = (places >> 2 * l & 3) == tap ? d[l] : 0.f;
+      store_columns<V>(dz, dzs, pixel + tap / 2 * 2 * columns + tap % 2, at, here);
+    }
+  });
+  sum_columns<TALL_WIDE, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
+}
+TALL_WIDE_KERNEL max_pool2d_relu_bias_grad_packed(RELU_BIAS) { relu_bias_grad<PACK>(RELU_BIAS_PASSED); }
+TALL_WIDE_KERNEL max_pool2d_relu_bias_grad_single(RELU_BIAS) { relu_bias_grad<1>(RELU_BIAS_PASSED); }

@@ -127,6 +127,7 @@ pub fn workspace(op: &Op, inputs: &[&TensorType]) -> Bytes {
         Op::SoftmaxCrossEntropy(_) => softmax_cross_entropy::workspace(first),
         Op::SoftmaxCrossEntropyGrad(_) => softmax_cross_entropy::GRAD_WORKSPACE,
         Op::Accuracy => accuracy::workspace(first),
+        Op::MaxPool2dReluBiasGrad(op) => max_pool2d::relu_bias_workspace(op, inputs),
         Op::Group(group) => group.shares(inputs).map(|share| workspace(&group.op, share)).max().unwrap_or(0),
         _ => 0,
     }
@@ -183,6 +184,7 @@ fn prepare_one(
         Op::MaxPool2dGrad(op) => max_pool2d::prepare_grad(op, inputs, outputs),
         Op::MaxPool2dIndices(op) => max_pool2d::prepare_indices(op, inputs, outputs),
         Op::MaxPool2dIndicesGrad(op) => max_pool2d::prepare_indices_grad(op, inputs, outputs),
+        Op::MaxPool2dReluBiasGrad(op) => max_pool2d::prepare_relu_bias_grad(op, inputs, outputs, workspace),
         Op::AvgPool2d(op) => avg_pool2d::prepare(op, inputs, outputs),
         Op::AvgPool2dGrad(op) => avg_pool2d::prepare_grad(op, inputs, outputs),
         Op::AdaptiveAvgPool2d(_) => adaptive_avg_pool2d::prepare(inputs, outputs),
@@ -242,6 +244,7 @@ impl Takes {
             Op::BatchNormAddRelu(_) | Op::BatchNormAddReluGrad(_) => Takes::Channels,
             Op::MaxPool2d(_) | Op::MaxPool2dGrad(_) => Takes::Channels,
             Op::MaxPool2dIndices(_) | Op::MaxPool2dIndicesGrad(_) => Takes::Channels,
+            Op::MaxPool2dReluBiasGrad(_) => Takes::Channels,
             Op::AvgPool2d(_) | Op::AvgPool2dGrad(_) => Takes::Channels,
             Op::AdaptiveAvgPool2d(_) | Op::AdaptiveAvgPool2dGrad(_) => Takes::Channels,
             Op::Relu | Op::ReluGrad | Op::ReluMask | Op::ReluMaskGrad | Op::Add => Takes::Elements,

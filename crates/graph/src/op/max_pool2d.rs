@@ -76,6 +76,14 @@ impl MaxPool2dIndicesGrad {
         same_type("the indices", &self.pool.indices(&y)?, inputs[0])?;
         Ok(vec![x])
     }
+
+    pub(super) fn infer_relu_bias(&self, inputs: &[&TensorType]) -> Inferred {
+        arity(inputs, 3..=3)?;
+        same_type("Y", inputs[2], inputs[1])?;
+        let dz = self.infer(&[inputs[0], inputs[2]])?.remove(0);
+        let dbias = TensorType::new([dz.shape.dim(1)], dz.dtype.wide());
+        Ok(vec![dz, dbias])
+    }
 }
 
 /// Padding of at most half the kernel keeps every window on at least one pixel.

@@ -100,6 +100,9 @@ pub enum Op {
     MaxPool2dIndices(MaxPool2d),
     /// (indices, dY) → dX. The bits of [`Op::MaxPool2dGrad`].
     MaxPool2dIndicesGrad(MaxPool2dIndicesGrad),
+    /// (indices, Y, dY) → dZ, dbias of a pool over [`Op::Conv2dRelu`]: the gradient of [`Op::MaxPool2dIndicesGrad`] where Y > 0, and
+    /// its sum over everything but dimension 1.
+    MaxPool2dReluBiasGrad(MaxPool2dIndicesGrad),
     /// (X) → Y.
     AvgPool2d(AvgPool2d),
     /// (dY) → dX.
@@ -175,6 +178,7 @@ impl Op {
             Op::MaxPool2dGrad(_) => "max_pool2d_grad",
             Op::MaxPool2dIndices(_) => "max_pool2d_indices",
             Op::MaxPool2dIndicesGrad(_) => "max_pool2d_indices_grad",
+            Op::MaxPool2dReluBiasGrad(_) => "max_pool2d_relu_bias_grad",
             Op::AvgPool2d(_) => "avg_pool2d",
             Op::AvgPool2dGrad(_) => "avg_pool2d_grad",
             Op::AdaptiveAvgPool2d(_) => "adaptive_avg_pool2d",
@@ -225,6 +229,7 @@ impl Op {
             Op::MaxPool2dGrad(op) => op.infer_grad(inputs),
             Op::MaxPool2dIndices(op) => op.infer_indices(inputs),
             Op::MaxPool2dIndicesGrad(op) => op.infer(inputs),
+            Op::MaxPool2dReluBiasGrad(op) => op.infer_relu_bias(inputs),
             Op::AvgPool2d(op) => op.infer(inputs),
             Op::AvgPool2dGrad(op) => op.infer(inputs),
             Op::AdaptiveAvgPool2d(op) => op.infer(inputs),
@@ -268,7 +273,7 @@ impl Op {
             Op::BatchNormStats => &["mean", "variance"],
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &["dx", "dgamma", "dbeta"],
             Op::BatchNormAddReluGrad(_) => &["dx", "dgamma", "dbeta", "dresidual"],
-            Op::ReluBiasGrad => &["dz", "dbias"],
+            Op::ReluBiasGrad | Op::MaxPool2dReluBiasGrad(_) => &["dz", "dbias"],
             Op::Split(_) | Op::Group(_) => &[],
             Op::ReluMask | Op::BatchNormAddRelu(_) => &["", "mask"],
             Op::MaxPool2dIndices(_) => &["", "indices"],
@@ -283,7 +288,7 @@ impl Op {
             Op::BatchNormStats => Role::Statistic,
             Op::Conv2dWeightGrad(_) | Op::LinearWeightGrad | Op::BiasGrad => Role::ParameterGradient,
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) if index > 0 => Role::ParameterGradient,
-            Op::ReluBiasGrad if index > 0 => Role::ParameterGradient,
+            Op::ReluBiasGrad | Op::MaxPool2dReluBiasGrad(_) if index > 0 => Role::ParameterGradient,
             Op::BatchNormAddReluGrad(_) if matches!(index, 1 | 2) => Role::ParameterGradient,
             _ if phase == Phase::Forward => Role::FeatureMap,
             _ => Role::Gradient,

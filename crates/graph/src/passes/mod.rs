@@ -6,7 +6,8 @@
 //!            conv2d ─► relu                         conv2d_relu
 //!            max_pool2d                             max_pool2d_indices
 //!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
-//!   group    cast, sgd, batch_norm_update           several in one launch: the pass that comes after differentiation
+//!   fuse_gradients   max_pool2d_indices_grad ─► relu_bias_grad     max_pool2d_relu_bias_grad      ┐ the passes that come
+//!   group    cast, sgd, batch_norm_update           several in one launch               ┘ after differentiation
 //! ```
 //!
 //! A pass takes the finished graph of a network and builds a new one beside it. Layers, inputs, parameters and states keep
@@ -14,11 +15,13 @@
 //! differentiated is what came out of the last one.
 
 mod fuse;
+mod fuse_gradients;
 mod group;
 mod mixed;
 mod rebuild;
 
 pub use fuse::fuse;
+pub use fuse_gradients::fuse_gradients;
 pub use group::{GROUP_BYTES, GROUP_MEMBERS, group};
 pub use mixed::{CHANNEL_MULTIPLE, mixed};
 

@@ -95,6 +95,7 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::MaxPool2dGrad(op) => max_pool2d::grad::<T>(op, launch),
         Op::MaxPool2dIndices(op) => max_pool2d::forward_indexed::<T>(op, launch),
         Op::MaxPool2dIndicesGrad(op) => max_pool2d::grad_indexed::<T>(&op.pool, launch),
+        Op::MaxPool2dReluBiasGrad(op) => max_pool2d::grad_relu_bias::<T>(&op.pool, launch),
         Op::AvgPool2d(op) => avg_pool2d::forward::<T>(op, launch),
         Op::AvgPool2dGrad(op) => avg_pool2d::grad::<T>(op, launch),
         Op::AdaptiveAvgPool2d(_) => adaptive_avg_pool2d::forward::<T>(launch),

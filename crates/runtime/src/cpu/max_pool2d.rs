@@ -5,7 +5,7 @@
 
 mod indices;
 
-pub(super) use indices::{forward_indexed, grad_indexed};
+pub(super) use indices::{forward_indexed, grad_indexed, grad_relu_bias};
 
 use super::launch::Launch;
 use super::real::{Real, vectorised};

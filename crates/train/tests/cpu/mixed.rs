@@ -80,6 +80,12 @@ fn fused_convolutions_and_pools_train_to_the_bits_of_the_plain_graph() {
     let [plain, fused] = [Passes::NONE, FUSED].map(|passes| run(&setup("vgg-small", "none", passes)));
     assert_eq!(fused.bits(), plain.bits());
     assert!(fused.schedule.nodes.len() < plain.schedule.nodes.len());
+    let fused = trainer(&setup("vgg-small", "none", FUSED)).unwrap();
+    let count = |kind: &str| fused.planned().program.graph.nodes().iter().filter(|node| node.op.kind() == kind).count();
+    assert_eq!(
+        (count("max_pool2d_relu_bias_grad"), count("max_pool2d_indices_grad")),
+        (count("max_pool2d_indices"), 0)
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Poolings with channels innermost: those of f32 on the same rounded numbers, which are checked against plain loops.
 
 use super::tensor::{Half, TYPES, assert_near, nhwc, round};
-use crate::tensor::{Bytes, PLACES, Place, Tensor, normal, run};
+use crate::tensor::{Bytes, PLACES, Place, Tensor, assert_bits, assert_close, normal, run};
+use vdnn_cuda::kernels::Operand;
 use vdnn_graph::op::{
     AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dIndicesGrad, Op, Window,
 };
@@ -169,6 +170,58 @@ fn average_pooling() {
                 assert_near("avg_pool2d", dtype, &y.1.values(), &wide(&y.0.values()), 0.51);
                 both(&Op::AvgPool2dGrad(AvgPool2dGrad { pool, input: [9, 8] }), &[&dy], &[&dx]);
                 assert_near("avg_pool2d_grad", dtype, &dx.1.values(), &wide(&dx.0.values()), 0.51);
+            }
+        }
+    }
+}
+
+/// ReLU's gradient through a pool, against the pool's gradient and then the ReLU's, in f32 and in both half types.
+#[test]
+fn gradients_through_a_pool_and_its_relu() {
+    let square = Window::square(2);
+    let overlapping = Window { kernel: [3, 3], padding: [1, 1], ..square };
+    for (window, place) in [square, overlapping].iter().flat_map(|w| PLACES.map(|p| (*w, p))) {
+        // The last is cut into several stretches of rows.
+        for dims in [[2, 8, 6, 8], [2, 3, 8, 4], [1, 48, 6, 6], [3, 16, 9, 8], [2, 16, 130, 66]] {
+            let [n, channels, h, w] = dims;
+            let small = [n, channels, window.output([h, w]).unwrap()[0], window.output([h, w]).unwrap()[1]];
+            let pool = MaxPool2d { window };
+            let op = MaxPool2dIndicesGrad { pool, input: [h, w] };
+            for dtype in TYPES {
+                let relu: Vec<f32> = normal(dims.iter().product(), 3).iter().map(|v| v.max(0.0)).collect();
+                let x = Pair::new(&dims, dtype, place, &relu);
+                let dy = Pair::new(&small, dtype, place, &normal(small.iter().product(), 2));
+                let [y, dx, dz, fused] = [&small, &dims, &dims, &dims].map(|dims| Pair::empty(dims, dtype, place));
+                let sums = || Tensor::filled(&[channels], Place::Dense, 9.0);
+                let ways: [(TensorType, [Operand<'_>; 6]); 2] = [
+                    (y.0.ty.clone(), [&x, &y, &dy, &dx, &dz, &fused].map(|pair| pair.0.operand())),
+                    (y.1.ty.clone(), [&x, &y, &dy, &dx, &dz, &fused].map(|pair| pair.1.operand())),
+                ];
+                for (ty, [x, y, dy, dx, dz, fused]) in ways {
+                    let indices = Bytes::new(TensorType { dtype: DType::U8, ..ty });
+                    let (expected, found) = (sums(), sums());
+                    if !run(&Op::MaxPool2dIndices(pool), &[x], &[y, indices.operand()]) {
+                        return;
+                    }
+                    run(&Op::MaxPool2dIndicesGrad(op), &[indices.operand(), dy], &[dx]);
+                    run(&Op::ReluBiasGrad, &[x, dx], &[dz, expected.operand()]);
+                    let op = Op::MaxPool2dReluBiasGrad(op);
+                    run(&op, &[indices.operand(), y, dy], &[fused, found.operand()]);
+                    let limit = if window == square { 1e-5 } else { 2e-2 };
+                    assert_close(
+                        &format!("dbias {dims:?} {place:?}"),
+                        &found.values(),
+                        &wide(&expected.values()),
+                        limit,
+                    );
+                }
+                if window == square {
+                    assert_bits("dz in f32", &fused.0.values(), &dz.0.values());
+                    assert_bits(&format!("dz {dims:?} {place:?}"), &fused.1.values(), &dz.1.values());
+                } else {
+                    assert_close("dz in f32", &fused.0.values(), &wide(&dz.0.values()), 1e-6);
+                    assert_near("dz", dtype, &fused.1.values(), &wide(&dz.1.values()), 0.51);
+                }
             }
         }
     }

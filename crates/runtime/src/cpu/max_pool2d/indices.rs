@@ -8,10 +8,12 @@
 //!                                                       ·  c  d           6 7 8
 //! ```
 
+use super::super::bias;
 use super::super::launch::Launch;
 use super::super::real::{Real, vectorised};
+use super::super::relu::passes;
 use super::{beats, is_two_by_two, largest, taps};
-use crate::DeviceError;
+use crate::{DeviceError, View, ViewMut};
 use rayon::prelude::*;
 use vdnn_graph::op::{MaxPool2d, NO_PLACE, Window};
 
@@ -47,27 +49,51 @@ pub(in super::super) fn forward_indexed<T: Real>(op: &MaxPool2d, mut launch: Lau
 /// (indices, dY) → dX.
 pub(in super::super) fn grad_indexed<T: Real>(op: &MaxPool2d, mut launch: Launch<'_>) -> Result<(), DeviceError> {
     let (indices, dy) = (launch.bytes(0)?, launch.input::<T>(1)?);
-    let [n, c, _, ow] = launch.input_dims(1);
-    let [.., h, w] = launch.output_dims(0);
-    let dx = launch.output::<T>(0)?;
-    let window = &op.window;
+    let sizes = [launch.input_dims(1), launch.output_dims(0)];
+    scatter(&op.window, sizes, indices, dy, |_, _| |_| true, launch.output::<T>(0)?);
+    Ok(())
+}
+
+/// (indices, Y, dY) → dZ, dbias: the gradient that goes through the ReLU before the pool, whose maxima are above 0 where Y is.
+pub(in super::super) fn grad_relu_bias<T: Real>(op: &MaxPool2d, mut launch: Launch<'_>) -> Result<(), DeviceError> {
+    let (indices, y, dy) = (launch.bytes(0)?, launch.input::<T>(1)?, launch.input::<T>(2)?);
+    let sizes = [launch.input_dims(2), launch.output_dims(0)];
+    let (mut dz, dbias) = (launch.output::<T>(0)?, launch.output::<T>(1)?);
+    let opens = |part, parts| {
+        let y = y.part(part, parts);
+        move |window: usize| passes(y[window])
+    };
+    scatter(&op.window, sizes, indices, dy, opens, dz.reborrow());
+    let [n, c, ..] = sizes[1];
+    bias::sums(dz.as_view(), dbias, n, c);
+    Ok(())
+}
+
+/// Adds each window's gradient, where the gate of its channel lets it through, to the pixel of its place.
+fn scatter<'a, T: Real, G: Fn(usize) -> bool>(
+    window: &Window,
+    [[n, c, _, ow], [_, _, h, w]]: [[usize; 4]; 2],
+    indices: View<'a, u8>,
+    dy: View<'a, T>,
+    opens: impl Fn(usize, usize) -> G + Sync,
+    dx: ViewMut<'a, T>,
+) {
     let steps = steps(window, w);
     dx.into_parts(n).into_par_iter().enumerate().for_each(|(sample, dx)| {
         dx.fill(T::ZERO);
         for (channel, dx) in dx.chunks_exact_mut((h * w).max(1)).enumerate() {
             let part = sample * c + channel;
-            let (indices, dy) = (indices.part(part, n * c), dy.part(part, n * c));
+            let (indices, dy, opens) = (indices.part(part, n * c), dy.part(part, n * c), opens(part, n * c));
             for (i, (indices, dy)) in indices.chunks_exact(ow).zip(dy.chunks_exact(ow)).enumerate() {
                 let row = start(window, 0, i) * w as isize;
                 for (j, (&index, &dy)) in indices.iter().zip(dy).enumerate() {
-                    if index != NO_PLACE {
+                    if index != NO_PLACE && opens(i * ow + j) {
                         dx[(row + start(window, 1, j) + steps[usize::from(index)]) as usize] += dy;
                     }
                 }
             }
         }
     });
-    Ok(())
 }
 
 /// Where a window begins along an axis; below 0 in the padding.
