@@ -129,7 +129,26 @@ template <int V> DEVICE void store_columns(scalar* out, u64 stride, u64 row, con
 __device__ u32 arrived[MOST_TILES];
 
 // M sums of a channel, moved by one access.
-template <int M> struct alignas(M * 8) Sums { double of[M]; };
+template <int M> struct alignas(M * 8) Sums {
+  double of[M];
+  DEVICE void operator+=(const Sums& more) {
+#pragma unroll
+    for (int m = 0; m < M; m++) of[m] += more.of[m];
+  }
+};
+
+// sum += of(i) for i = first, first + step, … below count, in this order; AHEAD of them are read before the first is added.
+template <int AHEAD, class S, class F> DEVICE void add_up(u32 count, u32 first, u32 step, S& sum, F of) {
+  for (u32 i = first; i < count; i += AHEAD * step) {
+    S some[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (i + u * step < count) some[u] = of(i + u * step);
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (i + u * step < count) sum += some[u];
+  }
+}
 
 // Whether this block is the last of its tile. What the threads wrote that called with `wrote` is seen by the last block.
 DEVICE bool is_last(const Columns& at, u32 stretches, bool wrote) {
@@ -165,11 +184,9 @@ DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, u32 tiles,
 #pragma unroll
     for (int l = 0; l < V; l++) by_row[l * lanes_apart + threadIdx.x] = mine[m][l];
     __syncthreads();
+    const float* column = by_row + lane * lanes_apart + slot;
     double sum = 0;
-    if (group < groups) {
-#pragma unroll 8
-      for (u32 row = group; row < at.height; row += groups) sum += by_row[lane * lanes_apart + row * at.width + slot];
-    }
+    add_up<V>(group < groups ? at.height : 0, group, groups, sum, [&](u32 row) { return (double)column[row * at.width]; });
     __syncthreads();
     shared[threadIdx.x] = sum;
     __syncthreads();
@@ -184,21 +201,16 @@ DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, u32 tiles,
     if (writes) place[at.stretch * apart] = total;
     if (!is_last(at, stretches, writes)) return;
     total = {};
-    if (group < groups && slot < valid) {
-#pragma unroll 8
-      for (u32 s = group; s < stretches; s += groups) {
-        Sums<M> some = place[s * apart];
-#pragma unroll
-        for (int m = 0; m < M; m++) total.of[m] += some.of[m];
-      }
-    }
+    // With 64 channels in packs, the most that a thread has to add up: all of it is read at once.
+    u32 count = group < groups && slot < valid ? stretches : 0;
+    add_up<V == 1 ? 4 : T == TALL ? 9 : 17>(count, group, groups, total, [&](u32 s) { return place[s * apart]; });
 #pragma unroll
     for (int m = 0; m < M; m++) shared[m * T + threadIdx.x] = total.of[m];
     __syncthreads();
     if (group == 0) {
-      for (u32 g = 1; g < groups; g++) {
 #pragma unroll
-        for (int m = 0; m < M; m++) total.of[m] += shared[m * T + g * channels + c];
+      for (int m = 0; m < M; m++) {
+        for (u32 g = 1; g < groups; g++) total.of[m] += shared[m * T + g * channels + c];
       }
     }
   }
