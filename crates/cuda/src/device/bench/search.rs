@@ -6,7 +6,7 @@
 //!                            neither ─► left out; listing ends once something measured wants next to no workspace
 //! ```
 //!
-//! Of 72 convolutions of ResNet-50 in bf16 (H200, batch 256) the fastest of about 16 plans was among the first eight in 64, and
+//! Of 72 convolutions of ResNet-50 in bf16 (H200, batch 256) the fastest of about 16 plans was among the first eight in 66, and
 //! in all but two on the first heuristic's list. What comes later and is left out may be some per cent faster.
 
 use std::sync::Arc;
