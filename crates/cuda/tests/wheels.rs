@@ -272,6 +272,26 @@ fn a_compiled_kernel_is_kept_on_disk() {
     assert_eq!(first, second);
 }
 
+/// One that does not compile stops none of the others, and says so when it is asked for.
+#[test]
+fn several_kernels_are_compiled_side_by_side() {
+    let Some(options) = wheels() else { return };
+    let nvrtc = nvrtc(&options).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let broken = KernelSource { name: "broken.cu", text: "no code", options: &[] };
+    let stems = ["add.cu", "sgd.cu", "accuracy.cu"];
+    let sources =
+        stems.map(|name| KernelSource { name, text: vdnn_cuda::kernels::source(name).unwrap(), options: &[] });
+    let cache = CubinCache::new(Some(folder.path().into()));
+    cache.compile_all(nvrtc, &[sources[0], broken, sources[1], sources[2]], "sm_90");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+    let alone = CubinCache::new(None);
+    for source in &sources {
+        assert_eq!(cache.cubin(nvrtc, source, "sm_90").unwrap(), alone.cubin(nvrtc, source, "sm_90").unwrap());
+    }
+    assert!(matches!(cache.cubin(nvrtc, &broken, "sm_90"), Err(CudaError::Compile { .. })));
+}
+
 #[test]
 fn every_source_compiles_without_a_word() {
     let Some(options) = wheels() else { return };

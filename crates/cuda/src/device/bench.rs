@@ -81,6 +81,12 @@ impl<'a> Pattern<'a> {
         (!found.is_empty()).then(|| convolution_key(&found, deterministic))
     }
 
+    /// Sources of own kernels, if that is what it runs as.
+    fn own_files(&self) -> BTreeSet<&'static str> {
+        let plan = kernels::prepare(&self.node.op, &self.inputs, &self.outputs, 0);
+        plan.map(|plan| plan.launches.iter().map(|launch| launch.file).collect()).unwrap_or_default()
+    }
+
     /// Bytes of all operands.
     fn bytes(&self) -> f64 {
         self.inputs.iter().chain(&self.outputs).map(|operand| operand.ty.bytes() as f64).sum()
@@ -137,6 +143,7 @@ impl Bench {
         patterns: &[Pattern<'_>],
         deterministic: bool,
     ) -> Vec<Result<Vec<Choice>, Failure>> {
+        gpu.compile(&patterns.iter().flat_map(Pattern::own_files).collect());
         let unknown = patterns.iter().filter_map(|pattern| pattern.convolution_key(deterministic));
         let mut unknown: BTreeSet<String> = unknown.filter(|key| self.measured.find(key).is_none()).collect();
         let mut all = Vec::with_capacity(patterns.len());

@@ -1,6 +1,6 @@
 //! What runs on the GPU: handles, streams, loaded kernels, and one node's work settled at its addresses.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::CudaError;
@@ -55,6 +55,14 @@ impl Gpu {
         // SAFETY: the launch plan lists the arguments that its source declares (tested against the sources), and its
         // addresses are operands of the arena, which outlives every launch made for it.
         Ok(unsafe { Launch::new(&function, grid, &arguments) })
+    }
+
+    /// Has own kernels compiled side by side before they are wanted one after the other.
+    pub fn compile(&self, files: &BTreeSet<&'static str>) {
+        let new = files.iter().filter(|file| !self.functions.modules.contains_key(*file));
+        let source = |name| kernels::source(name).map(|text| KernelSource { name, text, options: &[] });
+        let sources: Vec<KernelSource<'_>> = new.filter_map(|file| source(file)).collect();
+        self.functions.images.compile_all(self.libraries.nvrtc, &sources, &self.context.architecture());
     }
 
     fn function(&mut self, file: &'static str, name: &'static str) -> Result<Function, CudaError> {

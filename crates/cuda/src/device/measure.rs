@@ -33,11 +33,13 @@ pub struct MeasureOptions {
     pub repetitions: usize,
     /// A plan is given up when its first timed run takes so many times that of the best one with as little workspace.
     pub give_up: f64,
+    /// A convolution's search ends when so many plans in a row, best guesses first, brought nothing.
+    pub patience: usize,
 }
 
 impl Default for MeasureOptions {
     fn default() -> Self {
-        MeasureOptions { seconds: 60.0, pieces_from: 64 << 20, repetitions: 5, give_up: 1.5 }
+        MeasureOptions { seconds: 60.0, pieces_from: 64 << 20, repetitions: 5, give_up: 1.5, patience: 8 }
     }
 }
 

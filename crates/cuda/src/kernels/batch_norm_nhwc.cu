@@ -6,14 +6,14 @@
 
 // Sums of x − k and its square, k the channel's number in the first row: a channel far from zero keeps its digits.
 template <int V> DEVICE void stats(const scalar* x, u64 xs, COLUMNS, double* partial, float* mean, float* variance) {
-  Columns at(COLUMNS_PASSED, TALL);
+  Dealt at(COLUMNS_PASSED, TALL);
   const scalar* const in[1] = {x};
   const u64 strides[1] = {xs};
   Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
   float sum[2][V], k[V];
 #pragma unroll
   for (int l = 0; l < V; l++) sum[0][l] = sum[1][l] = k[l] = 0.f;
-  if (at.count > 0) load<V>(x + (u64)at.pack * V).get(k);
+  if (at.turns > 0) load<V>(x + (u64)at.pack * V).get(k);
   turns.each([&](u64, const float (&v)[1][V], u32) {
 #pragma unroll
     for (int l = 0; l < V; l++) {
@@ -57,7 +57,7 @@ DEVICE float relu_of(float v) { return v <= 0.f ? 0.f : v; }
 
 template <int V, bool RELU>
 DEVICE void normalise(const scalar* x, u64 xs, COEFFICIENTS, scalar* y, u64 ys, COLUMNS, float eps) {
-  Columns at(COLUMNS_PASSED);
+  Piece at(COLUMNS_PASSED);
   const scalar* const in[1] = {x};
   const u64 strides[1] = {xs};
   Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
@@ -83,7 +83,7 @@ KERNEL batch_norm_relu_single(FORWARD) { normalise<1, true>(FORWARD_PASSED); }
 // y = max(x · a + b + r, 0). A pack's signs are one byte of the mask.
 #define ADD_FORWARD const scalar *x, u64 xs, COEFFICIENTS, const scalar *r, u64 rs, scalar *y, u64 ys, u8 *mask
 WIDE_KERNEL batch_norm_add_relu_packed(ADD_FORWARD, COLUMNS, float eps) {
-  Columns at(COLUMNS_PASSED);
+  Piece at(COLUMNS_PASSED);
   const scalar* const in[2] = {x, r};
   const u64 strides[2] = {xs, rs};
   Turns<PACK, 2, Nothing> turns(in, strides, at, Nothing());
@@ -158,7 +158,7 @@ DEVICE void finish_grad(const GradSums<V>& sums, const Columns& at, u32 tiles, d
 #define SUMS MAPS, COEFFICIENTS, COLUMNS, float eps, double *partial, float *dgamma, float *dbeta
 #define SUMS_PASSED MAPS_PASSED, mean, variance, gamma, beta, COLUMNS_PASSED, eps, partial, dgamma, dbeta
 template <int V, int GATE> DEVICE void grad_sums(SUMS) {
-  Columns at(COLUMNS_PASSED, TALL_WIDE);
+  Dealt at(COLUMNS_PASSED, TALL_WIDE);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
   Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
@@ -201,7 +201,7 @@ template <int V> struct Bits {
 template <int V, int N>
 DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], const u8* mask, u64 hw, u64 bytes,
                        const float* mean, scalar* dr, u64 drs, COLUMNS, double* partial, PARAMETERS) {
-  Columns at(COLUMNS_PASSED, TALL_WIDE);
+  Dealt at(COLUMNS_PASSED, TALL_WIDE);
   Turns<V, N, Bits<V>> turns(in, strides, at, Bits<V>{mask, at.pack, packs, hw, bytes});
   float k[1][V];
   by_channel<V>(at, [&](u32 c, float (&made)[1]) { made[0] = mean[c]; }, k);
@@ -240,7 +240,7 @@ TALL_WIDE_KERNEL batch_norm_gated_sums2_single(GATED) { GATED_SUMS2(1); }
 template <int V, int GATE>
 DEVICE void grad_apply(MAPS, COEFFICIENTS, const float* dgamma, const float* dbeta, scalar* dx, u64 dxs, COLUMNS, float eps,
                        float inverse_count) {
-  Columns at(COLUMNS_PASSED);
+  Piece at(COLUMNS_PASSED);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
   Turns<V, 2, Nothing> turns(in, strides, at, Nothing());

@@ -2,7 +2,7 @@
 // gradient: sums of columns.
 
 template <int V, bool RELU> DEVICE void bias_add(scalar* y, u64 ys, const float* bias, COLUMNS) {
-  Columns at(COLUMNS_PASSED);
+  Piece at(COLUMNS_PASSED);
   const scalar* const in[1] = {y};
   const u64 strides[1] = {ys};
   Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
@@ -26,7 +26,7 @@ KERNEL bias_relu_single(scalar* y, u64 ys, const float* bias, COLUMNS) { bias_ad
 #define BIAS_GRAD const scalar *dy, u64 dys, COLUMNS, double *partial, float *db
 #define BIAS_GRAD_PASSED dy, dys, COLUMNS_PASSED, partial, db
 template <int V> DEVICE void bias_grad(BIAS_GRAD) {
-  Columns at(COLUMNS_PASSED, TALL);
+  Dealt at(COLUMNS_PASSED, TALL);
   const scalar* const in[1] = {dy};
   const u64 strides[1] = {dys};
   Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
@@ -47,7 +47,7 @@ TALL_KERNEL bias_grad_single(BIAS_GRAD) { bias_grad<1>(BIAS_GRAD_PASSED); }
   const scalar *y, u64 ys, const scalar *dy, u64 dys, scalar *dz, u64 dzs, COLUMNS, double *partial, float *db
 #define RELU_BIAS_GRAD_PASSED y, ys, dy, dys, dz, dzs, COLUMNS_PASSED, partial, db
 template <int V> DEVICE void relu_bias_grad(RELU_BIAS_GRAD) {
-  Columns at(COLUMNS_PASSED, TALL_WIDE);
+  Dealt at(COLUMNS_PASSED, TALL_WIDE);
   const scalar* const in[2] = {y, dy};
   const u64 strides[2] = {ys, dys};
   Turns<V, 2, Nothing> turns(in, strides, at, Nothing());

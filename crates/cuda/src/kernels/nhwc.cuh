@@ -4,9 +4,9 @@
 //  rows    ┌───────────────┬───────────────┐   once, and walks down a stretch of rows, `height` at a time. A block is a
 //    │     │ threads       │               │   stretch of a tile.
 //    ▼     │ width × height│               │
-//          ├─ ─ ─ ─ ─ ─ ─ ─┤               │   Sums: each thread's in f32 over its rows, then double: of every so many rows of
-//          │  … a stretch  │               │   threads, of those, of every so many stretches, of those; each in one order.
-//          ╞═══════════════╡               │
+//          ├─ ─ ─ ─ ─ ─ ─ ─┤               │   For sums a block's stretch is every so many turns. Each thread's sum is f32 over its
+//          │  … a stretch  │               │   rows; in double are that of every so many rows of threads, of those, of every so
+//          ╞═══════════════╡               │   many stretches, and of those, each in one order.
 
 // Packs side by side in a tile at most.
 #define WIDEST 32
@@ -20,21 +20,49 @@
 #define COLUMNS u64 rows, u32 packs, u32 width, u32 tiles, u32 each
 #define COLUMNS_PASSED rows, packs, width, tiles, each
 
+// A turn reads this many rows before it uses the first.
+#define TURN 4
+
+// What a thread has of a map: a pack of channels, and of each of its block's turns the rows first, first + height, … .
 struct Columns {
-  u64 begin;    // This thread's first row; `height` on is its next, and below begin + `count` its last.
-  u32 count, height;
+  u64 row, end;  // Where the first turn begins, and where the rows end.
+  u64 leap;      // Rows from turn to turn; modulo 2⁶⁴ where they go backwards.
+  u32 turns, height;
   u32 pack, slot, packs, width;  // Pack of a row; the same inside the tile.
   u32 tile, stretch;
-  DEVICE Columns(COLUMNS, u32 threads = THREADS) : packs(packs), width(width) {
+  DEVICE Columns(COLUMNS, u32 threads) : end(rows), packs(packs), width(width) {
     stretch = blockIdx.x / tiles;
     tile = blockIdx.x - stretch * tiles;
-    u32 row = threadIdx.x / width;
-    slot = threadIdx.x - row * width;
+    row = threadIdx.x / width;
+    slot = threadIdx.x - (u32)row * width;
     pack = tile * width + slot;
     height = threads / width;
-    begin = (u64)stretch * each + row;
-    bool active = row < height && pack < packs && row < each && begin < rows;
-    count = !active ? 0 : rows - begin < each - row ? (u32)(rows - begin) : each - row;
+    turns = 0;
+  }
+  DEVICE bool active() const { return row < height && pack < packs; }
+};
+
+// `each` rows in one piece, for what happens to each element by itself.
+struct Piece : Columns {
+  DEVICE Piece(COLUMNS) : Columns(COLUMNS_PASSED, THREADS) {
+    u64 begin = (u64)stretch * each;
+    if (begin + each < rows) end = begin + each;
+    leap = TURN * height;
+    if (active() && begin + row < end) turns = (u32)((end - begin - row + leap - 1) / leap);
+    row += begin;
+  }
+};
+
+// Turns of `each` rows, dealt to the blocks of a tile in turn, from the map's end to its beginning. So at every time all blocks read
+// rows near each other; first those that the kernel before wrote last, last those that the kernel after begins with, and a cache
+// may have them.
+struct Dealt : Columns {
+  DEVICE Dealt(COLUMNS, u32 threads) : Columns(COLUMNS_PASSED, threads) {
+    u32 stretches = gridDim.x / tiles;
+    u64 all = (rows + each - 1) / each;
+    leap = 0 - (u64)stretches * each;
+    if (active() && stretch < all) turns = (u32)((all - 1 - stretch) / stretches + 1);
+    row += (all - 1 - stretch) * each;
   }
 };
 
@@ -57,9 +85,6 @@ template <int V, int N, class F> DEVICE void by_channel(const Columns& at, F mad
   }
 }
 
-// A turn reads this many rows before it uses the first.
-#define TURN 4
-
 struct Nothing {
   DEVICE u32 operator()(u64) const { return 0; }
 };
@@ -69,45 +94,49 @@ struct Nothing {
 template <int V, int N, class E> struct Turns {
   const Columns& at;
   E early;
-  const scalar* from[N];
-  u64 step[N];
+  const scalar* in[N];
+  u64 stride[N];
   Pack<V> a[TURN][N];
-  u32 bits[TURN], row;
+  u64 row;
+  u32 bits[TURN], left, turns;
 
-  DEVICE Turns(const scalar* const (&in)[N], const u64 (&stride)[N], const Columns& at, E early) : at(at), early(early) {
+  DEVICE Turns(const scalar* const (&maps)[N], const u64 (&strides)[N], const Columns& at, E early) : at(at), early(early) {
 #pragma unroll
     for (int n = 0; n < N; n++) {
-      from[n] = in[n] + at.begin * stride[n] + (u64)at.pack * V;
-      step[n] = at.height * stride[n];
+      in[n] = maps[n] + (u64)at.pack * V;
+      stride[n] = strides[n];
     }
-    row = 0;
+    row = at.row;
+    turns = at.turns;
     read();
   }
   DEVICE void read() {
+    // Only the last rows of a piece or a map are no full turn.
+    u64 rest = turns > 0 && row < at.end ? at.end - row : 0;
+    left = rest < TURN * at.height ? (u32)rest : TURN * at.height;
 #pragma unroll
     for (int u = 0; u < TURN; u++) {
-      if (row + u * at.height < at.count) {
-        bits[u] = early(at.begin + row + u * at.height);
+      if (u * at.height < left) {
+        bits[u] = early(row + u * at.height);
 #pragma unroll
-        for (int n = 0; n < N; n++) a[u][n] = load<V>(from[n] + u * step[n]);
+        for (int n = 0; n < N; n++) a[u][n] = load<V>(in[n] + (row + u * at.height) * stride[n]);
       }
     }
   }
   // visit(row, x, early(row)) for each row, x [N][V] the numbers there.
   template <class F> DEVICE void each(F visit) {
-    while (row < at.count) {
+    while (turns > 0) {
 #pragma unroll
       for (int u = 0; u < TURN; u++) {
-        if (row + u * at.height < at.count) {
+        if (u * at.height < left) {
           float x[N][V];
 #pragma unroll
           for (int n = 0; n < N; n++) a[u][n].get(x[n]);
-          visit(at.begin + row + u * at.height, x, bits[u]);
+          visit(row + u * at.height, x, bits[u]);
         }
       }
-      row += TURN * at.height;
-#pragma unroll
-      for (int n = 0; n < N; n++) from[n] += TURN * step[n];
+      turns--;
+      row += at.leap;
       read();
     }
   }
@@ -129,7 +158,26 @@ template <int V> DEVICE void store_columns(scalar* out, u64 stride, u64 row, con
 __device__ u32 arrived[MOST_TILES];
 
 // M sums of a channel, moved by one access.
-template <int M> struct alignas(M * 8) Sums { double of[M]; };
+template <int M> struct alignas(M * 8) Sums {
+  double of[M];
+  DEVICE void operator+=(const Sums& more) {
+#pragma unroll
+    for (int m = 0; m < M; m++) of[m] += more.of[m];
+  }
+};
+
+// sum += of(i) for i = first, first + step, … below count, in this order; AHEAD of them are read before the first is added.
+template <int AHEAD, class S, class F> DEVICE void add_up(u32 count, u32 first, u32 step, S& sum, F of) {
+  for (u32 i = first; i < count; i += AHEAD * step) {
+    S some[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (i + u * step < count) some[u] = of(i + u * step);
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (i + u * step < count) sum += some[u];
+  }
+}
 
 // Whether this block is the last of its tile. What the threads wrote that called with `wrote` is seen by the last block.
 DEVICE bool is_last(const Columns& at, u32 stretches, bool wrote) {
@@ -165,11 +213,9 @@ DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, u32 tiles,
 #pragma unroll
     for (int l = 0; l < V; l++) by_row[l * lanes_apart + threadIdx.x] = mine[m][l];
     __syncthreads();
+    const float* column = by_row + lane * lanes_apart + slot;
     double sum = 0;
-    if (group < groups) {
-#pragma unroll 8
-      for (u32 row = group; row < at.height; row += groups) sum += by_row[lane * lanes_apart + row * at.width + slot];
-    }
+    add_up<V>(group < groups ? at.height : 0, group, groups, sum, [&](u32 row) { return (double)column[row * at.width]; });
     __syncthreads();
     shared[threadIdx.x] = sum;
     __syncthreads();
@@ -184,21 +230,16 @@ DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, u32 tiles,
     if (writes) place[at.stretch * apart] = total;
     if (!is_last(at, stretches, writes)) return;
     total = {};
-    if (group < groups && slot < valid) {
-#pragma unroll 8
-      for (u32 s = group; s < stretches; s += groups) {
-        Sums<M> some = place[s * apart];
-#pragma unroll
-        for (int m = 0; m < M; m++) total.of[m] += some.of[m];
-      }
-    }
+    // With 64 channels in packs, the most that a thread has to add up: all of it is read at once.
+    u32 count = group < groups && slot < valid ? stretches : 0;
+    add_up<V == 1 ? 4 : T == TALL ? 9 : 17>(count, group, groups, total, [&](u32 s) { return place[s * apart]; });
 #pragma unroll
     for (int m = 0; m < M; m++) shared[m * T + threadIdx.x] = total.of[m];
     __syncthreads();
     if (group == 0) {
-      for (u32 g = 1; g < groups; g++) {
 #pragma unroll
-        for (int m = 0; m < M; m++) total.of[m] += shared[m * T + g * channels + c];
+      for (int m = 0; m < M; m++) {
+        for (u32 g = 1; g < groups; g++) total.of[m] += shared[m * T + g * channels + c];
       }
     }
   }

@@ -40,7 +40,7 @@ pub(super) struct Columns {
     width: u64,
     /// Tiles of a row.
     tiles: u64,
-    /// Rows of a stretch.
+    /// Rows of a stretch, or of a turn of the sums' blocks, which are dealt to stretches.
     each: u64,
     pub stretches: u64,
     /// Threads of a block.
@@ -53,7 +53,7 @@ impl Columns {
         let cut = Columns::uncut(operands);
         let (tiles, stretches) = (reducing_tiles(cut.packs, cut.channels), stretches(operands[0].ty));
         let width = cut.packs.div_ceil(tiles).max(1);
-        Columns { width, tiles, each: cut.rows.div_ceil(stretches), stretches, threads, ..cut }
+        Columns { width, tiles, each: u64::from(threads) / width * TURN, stretches, threads, ..cut }
     }
 
     /// For what happens to each element by itself: one wave of blocks, or several where a thread's rows would be many.
@@ -230,8 +230,10 @@ mod tests {
         for dims in [[2, 8, 3, 3], [3, 160, 5, 7], [256, 1024, 14, 14], [2, 13, 9, 9], [1, 2056, 1, 1]] {
             let ty = half(dims);
             let operand = [Operand::contiguous(&ty, 0)];
-            for cut in [reducing(&ty), Columns::applying(&operand, Resident::Two)] {
-                assert!(cut.stretches * cut.each >= cut.rows && cut.width * cut.tiles >= cut.packs, "{cut:?}");
+            let cut = Columns::applying(&operand, Resident::Two);
+            assert!(cut.stretches * cut.each >= cut.rows, "{cut:?}");
+            for cut in [reducing(&ty), cut] {
+                assert!(cut.width * cut.tiles >= cut.packs && u64::from(cut.threads) >= cut.width, "{cut:?}");
                 assert!(cut.width <= WIDEST && cut.packs * cut.lanes == dims[1], "{cut:?}");
             }
         }

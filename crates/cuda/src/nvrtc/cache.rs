@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 
@@ -31,10 +32,10 @@ impl CubinCache {
     /// The image of `source`, compiled if it is not there yet.
     pub fn cubin(&self, nvrtc: &Nvrtc, source: &KernelSource<'_>, architecture: &str) -> Result<Arc<[u8]>, CudaError> {
         let key = key(nvrtc.version, source, architecture);
-        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(image) = images.get(&key) {
+        if let Some(image) = self.images().get(&key) {
             return Ok(image.clone());
         }
+        // Others may come meanwhile; two that compile the same get the same.
         let path = self.folder.as_ref().map(|f| f.join(format!("{}.cubin", hex(&key))));
         let kept = path.as_deref().and_then(read);
         let image: Arc<[u8]> = match kept {
@@ -48,8 +49,29 @@ impl CubinCache {
                 image.into()
             }
         };
-        images.insert(key, image.clone());
+        self.images().insert(key, image.clone());
         Ok(image)
+    }
+
+    /// Has the images of several sources made, as many at once as there are processors. One that does not compile says so when
+    /// it is asked for by itself.
+    pub fn compile_all(&self, nvrtc: &Nvrtc, sources: &[KernelSource<'_>], architecture: &str) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let _ = self.cubin(nvrtc, source, architecture);
+            }
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..processors.min(sources.len()) {
+                scope.spawn(work);
+            }
+        });
+    }
+
+    fn images(&self) -> MutexGuard<'_, HashMap<Key, Arc<[u8]>>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@
 //!                            neither ─► left out; listing ends once something measured wants next to no workspace
 //! ```
 //!
-//! Of 72 convolutions of ResNet-50 in bf16 (H200, batch 256) the fastest of about 16 plans was among the first eight in 64, and
+//! Of 72 convolutions of ResNet-50 in bf16 (H200, batch 256) the fastest of about 16 plans was among the first eight in 66, and
 //! in all but two on the first heuristic's list. What comes later and is left out may be some per cent faster.
 
 use std::sync::Arc;
@@ -17,23 +17,29 @@ use crate::cudnn::{Addresses, Listing, Plan};
 use crate::device::convolution::{Convolution, bias_bytes};
 use crate::device::measure::{Places, Rivals};
 
-/// Plans that were run without finding anything before the search ends; also how many make a search complete whose time ran out.
-const PATIENCE: usize = 8;
+/// Plans that make a search complete whose time ran out.
+const ENOUGH_PLANS: usize = 8;
 /// Workspace of which less is not looked for.
 const NEXT_TO_NONE: u64 = 1 << 20;
 /// Room for workspace that is taken at once, so that scratch memory grows seldom.
 const ROOM: u64 = 64 << 20;
 
 /// What was found so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Search {
     /// (workspace, seconds) of each plan run.
     timed: Vec<(u64, f64)>,
     in_vain: usize,
+    /// How many in a row may be in vain.
+    patience: usize,
     late: bool,
 }
 
 impl Search {
+    pub fn new(patience: usize) -> Self {
+        Search { timed: Vec::new(), in_vain: 0, patience, late: false }
+    }
+
     /// Time has run out.
     pub fn is_late(&mut self) {
         self.late = true;
@@ -44,7 +50,7 @@ impl Search {
     }
 
     fn goes_on(&self) -> bool {
-        !self.late && self.in_vain < PATIENCE
+        !self.late && self.in_vain < self.patience
     }
 
     /// Whether a plan with so much workspace is run.
@@ -77,7 +83,7 @@ impl Search {
 
     /// Whether another search would find no more: it ended by itself, or after enough plans.
     pub fn is_complete(&self) -> bool {
-        !self.late || self.timed.len() >= PATIENCE
+        !self.late || self.timed.len() >= ENOUGH_PLANS
     }
 }
 
@@ -102,7 +108,7 @@ impl Bench {
         let bias = places.bytes(bias_bytes(&found.problem));
         let workspace = places.bytes(0);
         let available = self.scratch.available(gpu)?.saturating_sub(places.end() + 256);
-        let (start, mut search) = (Instant::now(), Search::default());
+        let (start, mut search) = (Instant::now(), Search::new(self.options.patience));
         let (mut timed, mut too_large) = (Vec::new(), None::<u64>);
         while !search.is_over() {
             let Some(plan) = listing.next() else { break };
@@ -163,7 +169,7 @@ mod tests {
 
     /// Runs the plans that the search wants, in order: which were run, and how many were listed.
     fn run(plans: &[(u64, f64)], late_after: usize) -> (Vec<usize>, usize) {
-        let (mut search, mut ran) = (Search::default(), Vec::new());
+        let (mut search, mut ran) = (Search::new(8), Vec::new());
         for (index, &(workspace, seconds)) in plans.iter().enumerate() {
             if search.is_over() {
                 return (ran, index);
@@ -220,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_plan_has_to_beat_those_with_as_little_workspace() {
-        let mut search = Search::default();
+        let mut search = Search::new(8);
         assert_eq!(search.to_beat(0), None);
         search.found(100, 1.0);
         search.found(10, 3.0);
@@ -230,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_search_cut_short_is_not_kept() {
-        let mut search = Search::default();
+        let mut search = Search::new(8);
         search.found(0, 1.0);
         assert!(search.is_complete());
         search.is_late();

@@ -57,6 +57,18 @@ fn what_lies_in_place_has_nothing_to_run() {
 }
 
 #[test]
+fn own_kernels_name_their_sources() {
+    let graph = forked();
+    let files: Vec<BTreeSet<&str>> = patterns(&graph).iter().map(Pattern::own_files).collect();
+    assert_eq!(
+        files.iter().map(BTreeSet::len).collect::<Vec<_>>(),
+        [0, 0, 0, 1, 0],
+        "convolutions and a concat in place"
+    );
+    assert!(files[3].contains("relu.cu"));
+}
+
+#[test]
 fn keys_tell_deterministic_choices_from_others() {
     let graph = forked();
     let pattern = &patterns(&graph)[0];
