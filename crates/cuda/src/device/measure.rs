@@ -39,7 +39,7 @@ pub struct MeasureOptions {
 
 impl Default for MeasureOptions {
     fn default() -> Self {
-        MeasureOptions { seconds: 60.0, pieces_from: 64 << 20, repetitions: 5, give_up: 1.5, patience: 8 }
+        MeasureOptions { seconds: 60.0, pieces_from: 64 << 20, repetitions: 5, give_up: 1.5, patience: 12 }
     }
 }
 

@@ -207,7 +207,7 @@ KERNEL batch_norm_grad_v1(const scalar* x, u64 xs, const scalar* dy, u64 dys, co
 struct Member {
   const float *mean, *variance, *running_mean, *running_variance;
   float *new_mean, *new_variance;
-  u64 len;
+  u64 len, first;
 };
 KERNEL batch_norm_update(const __grid_constant__ Table<Member> table, u32 members, float keep, float momentum, float unbias) {
   Share share(table, members);

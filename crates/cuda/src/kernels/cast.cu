@@ -160,6 +160,7 @@ struct Member {
   scalar* y;
   u64 len;  // stored elements of y
   u32 hw, channels, stored, unused;
+  u64 first;
   DEVICE float at(u32 e) const {
     if (!hw) return x[e];
     u32 each = hw * stored, o = e / each, rest = e - o * each, p = rest / stored, c = rest - p * stored;

@@ -170,18 +170,15 @@ DEVICE void map_channels(const scalar* const (&in)[N], scalar* out, u64 start, u
 #define STRETCH 2048
 template <class M> struct Table { M of[MEMBERS]; };
 
-// The member a block works for and where in it the block starts; elements are counted by `len` of a member.
+// The member a block works for and where in it the block starts. A member's first block is its `first`.
 struct Share {
   u32 member;
   u64 start;
-  template <class M> DEVICE Share(const Table<M>& table, u32 members) : member(0) {
-    u64 block = blockIdx.x;
-    for (; member + 1 < members; member++) {
-      u64 blocks = (table.of[member].len + STRETCH - 1) / STRETCH;
-      if (block < blocks) break;
-      block -= blocks;
-    }
-    start = block * STRETCH;
+  template <class M> DEVICE Share(const Table<M>& table, u32 members) {
+    u32 lane = threadIdx.x % 32;
+    bool begun = lane < members && table.of[lane].first <= blockIdx.x;
+    member = __popc(__ballot_sync(0xffffffffu, begun)) - 1;
+    start = (blockIdx.x - table.of[member].first) * STRETCH;
   }
 };
 

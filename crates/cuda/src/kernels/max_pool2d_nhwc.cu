@@ -302,7 +302,7 @@ template <int V> struct Places {
       double *partial, float *db
 #define RELU_BIAS_PASSED y, ys, dy, dys, indices, dz, dzs, COLUMNS_PASSED, columns, by_columns, partial, db
 template <int V> DEVICE void relu_bias_grad(RELU_BIAS) {
-  Columns at(COLUMNS_PASSED, TALL_WIDE);
+  Dealt at(COLUMNS_PASSED, TALL_WIDE);
   const scalar* const in[2] = {y, dy};
   const u64 strides[2] = {ys, dys};
   Turns<V, 2, Places<V>> turns(in, strides, at, Places<V>{indices, at.pack, packs});

@@ -30,6 +30,9 @@ struct Columns {
   u32 turns, height;
   u32 pack, slot, packs, width;  // Pack of a row; the same inside the tile.
   u32 tile, stretch;
+  DEVICE bool active() const { return row < height && pack < packs; }
+
+ protected:  // A Piece or Dealt.
   DEVICE Columns(COLUMNS, u32 threads) : end(rows), packs(packs), width(width) {
     stretch = blockIdx.x / tiles;
     tile = blockIdx.x - stretch * tiles;
@@ -39,7 +42,6 @@ struct Columns {
     height = threads / width;
     turns = 0;
   }
-  DEVICE bool active() const { return row < height && pack < packs; }
 };
 
 // `each` rows in one piece, for what happens to each element by itself.

@@ -10,6 +10,7 @@ struct Member {
   float* new_m;
   u64 len;
   u32 hw, channels;  // of W [O, channels, hw], when dW lies as [O, hw, channels]; else hw is 0
+  u64 first;
   DEVICE bool in_packs() const {
     u64 bits = (u64)w | (u64)m | (u64)new_w | (u64)new_m;
     return bits % 16 == 0 && (u64)dw % sizeof(PackOf<scalar, 4>) == 0;
@@ -91,20 +92,22 @@ DEVICE void one(const Member& of, const Step& step, u64 e) {
 #define FOURS (STRETCH / (4 * THREADS))
 KERNEL sgd(const __grid_constant__ Table<Member> table, u32 members, const float* lr, const u64* iteration, float decay,
            float momentum, float undamped, u32 nesterov, const float* guard) {
-  if (!may_update(guard)) return;
   Share share(table, members);
   const Member& of = table.of[share.member];
-  Step step = {*lr, decay, momentum, undamped, *iteration == 0, nesterov != 0};
   u64 end = share.start + STRETCH < of.len ? share.start + STRETCH : of.len;
-  if (!of.in_packs()) {
-    for (u64 e = share.start + threadIdx.x; e < end; e += THREADS) one(of, step, e);
-    return;
-  }
+  bool packs = of.in_packs();
   Four four[FOURS];
 #pragma unroll
   for (int u = 0; u < FOURS; u++) {
     u64 e = share.start + (u * THREADS + threadIdx.x) * 4;
-    if (e + 4 <= end) four[u].read(of, e);
+    if (packs && e + 4 <= end) four[u].read(of, e);
+  }
+  // What all threads read is read while that is under way.
+  Step step = {*lr, decay, momentum, undamped, *iteration == 0, nesterov != 0};
+  if (!may_update(guard)) return;
+  if (!packs) {
+    for (u64 e = share.start + threadIdx.x; e < end; e += THREADS) one(of, step, e);
+    return;
   }
 #pragma unroll
   for (int u = 0; u < FOURS; u++) {

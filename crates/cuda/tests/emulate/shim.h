@@ -61,6 +61,7 @@ static unsigned __ballot_sync(unsigned, bool value) {
   wait_in(AT_WARP);
   return bits;
 }
+static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static unsigned __umulhi(unsigned a, unsigned b) { return ((unsigned long long)a * b) >> 32; }
 static float __int_as_float(int bits) { float f; memcpy(&f, &bits, 4); return f; }
 static float __uint_as_float(unsigned bits) { return __int_as_float((int)bits); }

@@ -83,22 +83,29 @@ pub fn integers<'a, T>(ty: &'a TensorType, values: &[T]) -> Operand<'a> {
 pub struct Bytes {
     pub ty: TensorType,
     memory: Vec<Cell<u8>>,
+    start: usize,
 }
 
 impl Bytes {
+    /// At an odd address, since nothing asks for more.
     pub fn new(ty: TensorType) -> Self {
-        let memory = vec![Cell::new(0xa5); ty.bytes() as usize + 16];
-        Bytes { ty, memory }
+        Bytes::at(ty, Place::Odd)
     }
 
-    /// At an odd address, since nothing asks for more.
+    /// At an odd address or on 16 bytes.
+    pub fn at(ty: TensorType, place: Place) -> Self {
+        let memory = vec![Cell::new(0xa5); ty.bytes() as usize + 48];
+        let start = memory.as_ptr().align_offset(16) + if place == Place::Odd { 7 } else { 16 };
+        Bytes { ty, memory, start }
+    }
+
     pub fn operand(&self) -> Operand<'_> {
-        Operand::contiguous(&self.ty, self.memory.as_ptr().wrapping_add(7) as u64)
+        Operand::contiguous(&self.ty, self.memory.as_ptr().wrapping_add(self.start) as u64)
     }
 
     pub fn values(&self) -> Vec<u8> {
         let all: Vec<u8> = self.memory.iter().map(Cell::get).collect();
-        let (before, rest) = all.split_at(7);
+        let (before, rest) = all.split_at(self.start);
         let (inside, after) = rest.split_at(self.ty.bytes() as usize);
         assert!(before.iter().chain(after).all(|&byte| byte == 0xa5), "a kernel wrote outside its bytes");
         inside.to_vec()
