@@ -190,7 +190,7 @@ impl Gpu {
         };
         let arguments: Vec<Argument> = launch.args.iter().map(argument).collect();
         // SAFETY: plans list the arguments that sources declare (tested), and operands lie in the arena.
-        Ok(unsafe { Launch::new(&module.function(launch.function)?, grid, &arguments) })
+        Ok(unsafe { Launch::with_table(&module.function(launch.function)?, grid, &arguments, &launch.table) })
     }
 
     /// Seconds of one launch of a sequence, the least of some repetitions of a graph of all.

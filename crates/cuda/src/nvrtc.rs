@@ -146,7 +146,10 @@ impl Argument {
 pub struct Launch {
     function: Function,
     grid: Grid,
+    /// A word an argument, then those of the table.
     slots: Vec<u64>,
+    /// Arguments, the table counted as one.
+    arguments: usize,
 }
 
 impl Launch {
@@ -157,7 +160,19 @@ impl Launch {
     /// `arguments` must be as many and of the kinds that the kernel's source declares, and every address among them
     /// must stay valid for what the kernel does with it whenever the launch runs.
     pub unsafe fn new(function: &Function, grid: Grid, arguments: &[Argument]) -> Self {
-        Self { function: function.clone(), grid, slots: arguments.iter().map(|a| a.slot()).collect() }
+        // SAFETY: as promised; without words there is no further argument.
+        unsafe { Self::with_table(function, grid, arguments, &[]) }
+    }
+
+    /// The same with the words of a struct as the last argument, unless there are none.
+    ///
+    /// # Safety
+    ///
+    /// As [`Launch::new`]; the struct that the source declares must be of as many words.
+    pub unsafe fn with_table(function: &Function, grid: Grid, arguments: &[Argument], table: &[u64]) -> Self {
+        let slots = arguments.iter().map(|a| a.slot()).chain(table.iter().copied()).collect();
+        let arguments = arguments.len() + usize::from(!table.is_empty());
+        Self { function: function.clone(), grid, slots, arguments }
     }
 
     /// Queues the kernel on `stream`.
@@ -165,14 +180,15 @@ impl Launch {
         let driver = self.function.module.context.driver;
         let mut pointers: [*mut c_void; 32] = [std::ptr::null_mut(); 32];
         let mut spilled = Vec::new();
-        let pointers: &mut [*mut c_void] = if self.slots.len() <= pointers.len() {
+        let pointers: &mut [*mut c_void] = if self.arguments <= pointers.len() {
             &mut pointers
         } else {
-            spilled.resize(self.slots.len(), std::ptr::null_mut());
+            spilled.resize(self.arguments, std::ptr::null_mut());
             &mut spilled
         };
-        for (pointer, slot) in pointers.iter_mut().zip(&self.slots) {
-            *pointer = std::ptr::from_ref(slot).cast_mut().cast();
+        // Each argument begins at a slot of its own; a table is the last and takes all slots from there on.
+        for (index, pointer) in pointers.iter_mut().take(self.arguments).enumerate() {
+            *pointer = self.slots.as_ptr().wrapping_add(index).cast_mut().cast();
         }
         let ([bx, by, bz], [tx, ty, tz]) = (self.grid.blocks, self.grid.threads);
         let (shared, arguments, none) = (self.grid.shared_bytes, pointers.as_mut_ptr(), std::ptr::null_mut());

@@ -54,7 +54,7 @@ impl Gpu {
         let arguments: Vec<Argument> = launch.args.iter().map(|arg| argument(*arg)).collect();
         // SAFETY: the launch plan lists the arguments that its source declares (tested against the sources), and its
         // addresses are operands of the arena, which outlives every launch made for it.
-        Ok(unsafe { Launch::new(&function, grid, &arguments) })
+        Ok(unsafe { Launch::with_table(&function, grid, &arguments, &launch.table) })
     }
 
     fn function(&mut self, file: &'static str, name: &'static str) -> Result<Function, CudaError> {

@@ -137,6 +137,8 @@ pub struct KernelLaunch {
     pub shared_bytes: u32,
     /// Arguments in order.
     pub args: Vec<KernelArg>,
+    /// The words of a struct that is the last argument, by value; empty for none. Arguments take at most 4 KiB in all.
+    pub table: Vec<u64>,
 }
 
 impl KernelLaunch {
@@ -149,7 +151,7 @@ impl KernelLaunch {
         args: Vec<KernelArg>,
     ) -> Result<Self, KernelError> {
         let grid = [at_most(op, "the number of blocks", blocks, BLOCK_LIMIT)?, 1, 1];
-        Ok(KernelLaunch { file, function, grid, block: [THREADS, 1, 1], shared_bytes: 0, args })
+        Ok(KernelLaunch { file, function, grid, block: [THREADS, 1, 1], shared_bytes: 0, args, table: Vec::new() })
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, BatchNorm, Cast, Dropout, LocalResponseNorm, MaxPool2d, MaxPool2dIndicesGrad, Sgd,
-    SoftmaxCrossEntropy, Window,
+    AdaptiveAvgPool2d, BatchNorm, Cast, Dropout, LocalResponseNorm, LossScaleUpdate, MaxPool2d, MaxPool2dIndicesGrad, Sgd,
+    SoftmaxCrossEntropy, Unscale, Window,
 };
 
 fn f32s(dims: &[u64]) -> TensorType {
@@ -62,6 +62,7 @@ fn arguments_match_the_source() {
     let window = Window { kernel: [3; 2], stride: [2; 2], padding: [1; 2], dilation: [1; 2], ceil_mode: false };
     let (x, y, c, one) = (f32s(&[4, 8, 16, 16]), f32s(&[4, 8, 8, 8]), f32s(&[8]), f32s(&[1]));
     let (logits, labels) = (f32s(&[4, 10]), TensorType::new([4], DType::I32));
+    let count = TensorType::new([1], DType::I32);
     let (counter, sgd) =
         (TensorType::new([1], DType::U64), Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false });
     let (pool, mask) = (MaxPool2d { window }, TensorType::new([4, 256], DType::U8));
@@ -85,6 +86,13 @@ fn arguments_match_the_source() {
         (Op::BatchNormGrad(norm), vec![&x, &x, &c, &c, &c], vec![&x, &c, &c]),
         (Op::LocalResponseNormGrad(lrn), vec![&x, &x], vec![&x]),
         (Op::SoftmaxCrossEntropyGrad(loss), vec![&logits, &labels], vec![&logits]),
+        (Op::SoftmaxCrossEntropyGrad(loss), vec![&logits, &labels, &one], vec![&logits]),
+        (Op::Unscale(Unscale { gradients: 2 }), vec![&one, &one, &x, &c], vec![&one, &x, &c]),
+        (
+            Op::LossScaleUpdate(LossScaleUpdate::default()),
+            vec![&one, &count, &count, &one, &counter],
+            vec![&one, &count, &count, &counter],
+        ),
         (Op::Sgd(sgd), vec![&x, &x, &x, &one, &counter], vec![&x, &x]),
         (Op::Relu, vec![&h], vec![&h]),
         (Op::ReluMaskGrad, vec![&mask, &h], vec![&h]),
@@ -114,7 +122,9 @@ fn arguments_match_the_source() {
         };
         let plan = prepare(&op, &operands(&leak(inputs)), &operands(&leak(outputs)), 8).unwrap();
         for launch in &plan.launches {
-            assert_eq!(declared(launch), launch.args.len(), "{}", launch.function);
+            let given = launch.args.len() + usize::from(!launch.table.is_empty());
+            assert_eq!(declared(launch), given, "{}", launch.function);
+            assert!(8 * (launch.args.len() + launch.table.len()) <= 4096, "{}", launch.function);
         }
     }
 }

@@ -80,13 +80,15 @@ pub fn run(plan: &LaunchPlan) -> bool {
 fn run_one(emulator: &Emulator, launch: &KernelLaunch) {
     assert_eq!((&launch.grid[1..], &launch.block[1..]), (&[1, 1][..], &[1, 1][..]));
     assert!(launch.shared_bytes <= 48 << 10 && launch.block[0] <= 256 && launch.grid[0] > 0);
-    let slots: Vec<u64> = launch.args.iter().map(|arg| arg.slot()).collect();
+    // As the driver has them: the last argument may be a struct, which begins at its slot and takes the words from there on.
+    let slots: Vec<u64> = launch.args.iter().map(|arg| arg.slot()).chain(launch.table.iter().copied()).collect();
+    let given = launch.args.len() + usize::from(!launch.table.is_empty());
     let name = format!("{}\0", launch.function);
     // SAFETY: `run` has this signature (translation_unit) and checks name and number of arguments; operands are live
     // buffers of the test, padded so that a kernel that leaves them is seen.
     let status = unsafe {
         let run = emulator.libraries[launch.file].get::<Run>(b"run\0").expect("every library has `run`");
-        run(name.as_ptr(), launch.grid[0], launch.block[0], slots.as_ptr(), slots.len() as u32)
+        run(name.as_ptr(), launch.grid[0], launch.block[0], slots.as_ptr(), given as u32)
     };
     assert_eq!(status, 0, "{}: 1 is an unknown function, 2 a wrong number of arguments", launch.function);
 }

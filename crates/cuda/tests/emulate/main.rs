@@ -11,6 +11,7 @@ mod elementwise;
 mod emulator;
 mod half;
 mod loss;
+mod loss_scaling;
 mod normalise;
 mod optimizer;
 mod pool;

@@ -35,6 +35,7 @@ mod flatten;
 mod launch;
 mod linear;
 mod local_response_norm;
+mod loss_scale_update;
 mod matrix;
 mod max_pool2d;
 mod operand;
@@ -45,6 +46,7 @@ mod relu;
 mod sgd;
 mod softmax_cross_entropy;
 mod stretch;
+mod unscale;
 
 pub use choices::{LOOP, choices, choices_of, pieces, pieces_of};
 pub use launch::{Launch, launch};
