@@ -52,7 +52,9 @@ pub enum AutogradError {
         root: String,
     },
     /// Loss scaling was asked for where the host gives the gradient.
-    #[error("loss scaling needs a loss as the root; the gradient of {root} is given by the host, which may scale it there")]
+    #[error(
+        "loss scaling needs a loss as the root; the gradient of {root} is given by the host, which may scale it there"
+    )]
     NoLossToScale {
         /// The root.
         root: String,

@@ -2,8 +2,8 @@
 
 use super::*;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, BatchNorm, Cast, Dropout, LocalResponseNorm, LossScaleUpdate, MaxPool2d, MaxPool2dIndicesGrad, Sgd,
-    SoftmaxCrossEntropy, Unscale, Window,
+    AdaptiveAvgPool2d, BatchNorm, Cast, Dropout, LocalResponseNorm, LossScaleUpdate, MaxPool2d, MaxPool2dIndicesGrad,
+    Sgd, SoftmaxCrossEntropy, Unscale, Window,
 };
 
 fn f32s(dims: &[u64]) -> TensorType {

@@ -40,7 +40,8 @@ fn loss_and_gradient_with_smoothing_and_ignored_rows() {
             }
             let (mean, dx) = reference(&op, &values, &labels);
             assert_close("loss", &loss.values(), &[mean], 1e-6);
-            let (apart, scale) = (Tensor::new(&[rows, classes], place, &values), Tensor::filled(&[1], Place::Dense, 1024.0));
+            let (apart, scale) =
+                (Tensor::new(&[rows, classes], place, &values), Tensor::filled(&[1], Place::Dense, 1024.0));
             run(&Op::SoftmaxCrossEntropyGrad(op), &[inputs[0], inputs[1], scale.operand()], &[apart.operand()]);
             run(&Op::SoftmaxCrossEntropyGrad(op), &inputs, &[x.operand()]);
             assert_close("dlogits", &x.values(), &dx, 1e-6);

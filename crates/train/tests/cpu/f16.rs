@@ -37,7 +37,8 @@ fn scalar(value: f32) -> HostTensor {
 #[test]
 fn a_scale_that_is_far_too_large_falls_and_training_starts() {
     for model in NO_DROPOUT {
-        let setup = setup(model, "none");
+        // Slow enough that gradients do not grow out of f16 again.
+        let setup = Setup { learning_rate: 1e-3, ..setup(model, "none") };
         let mut trainer = trainer(&setup).unwrap();
         assert_eq!(trainer.loss_scale().unwrap(), Some(LossScale { scale: INITIAL_LOSS_SCALE, skipped_steps: 0 }));
         trainer.set_tensor("loss_scale", &scalar(16_777_216.0)).unwrap();
@@ -55,10 +56,13 @@ fn a_scale_that_is_far_too_large_falls_and_training_starts() {
         }
         assert!(skipped >= 2 && scale >= 1024.0, "{model}: {skipped} steps skipped, then {scale}");
         assert_ne!(trainer.weights_sha256().unwrap(), start);
-        let losses: Vec<f64> = steps(&mut trainer, &setup, 1..8).unwrap().iter().map(|result| result.loss).collect();
+        let results = steps(&mut trainer, &setup, 1..8).unwrap();
+        // The scale is the largest there can be: a step may still be too much for it, and costs little at this learning rate.
+        assert!(results.iter().filter(|result| result.skipped).count() <= 1, "{model}: {results:?}");
+        let losses: Vec<f64> = results.iter().map(|result| result.loss).collect();
         let f32s = run(&Setup { passes: Passes::NONE, ..setup }).losses();
         let worst = losses.iter().zip(&f32s[1..]).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
-        assert!(worst > 0.0 && worst < 0.02, "{model}: f16 leaves f32 by {worst}");
+        assert!(worst > 0.0 && worst < 0.03, "{model}: f16 leaves f32 by {worst}");
     }
 }
 
@@ -143,8 +147,17 @@ fn a_run_that_no_scale_can_save_ends() {
     let mut trainer = trainer(&setup).unwrap();
     let data = fashion_mnist_sample().unwrap().train;
     let (images, labels) = feed_pixels(&data, 0, setup.batch);
-    // The first weights' gradients are sums over thousands of such pixels.
+    // The first weights' gradients are sums over thousands of such pixels, times what the last weights make of dlogits.
     let images: Vec<f32> = images.iter().map(|pixel| pixel * 1e4).collect();
+    let tensors = trainer.tensors().unwrap();
+    let weights = || tensors.iter().filter(|(name, _, _)| name.ends_with(".weight"));
+    for ((name, _, weight), factor) in
+        [(weights().next(), 1.0 / 64.0), (weights().next_back(), 64.0)].map(|(w, f)| (w.unwrap(), f))
+    {
+        let scaled = weight.to_vec::<f32>().unwrap().iter().flat_map(|w| (w * factor).to_le_bytes()).collect();
+        let scaled = HostTensor::from_bytes(weight.shape().clone(), DType::F32, scaled).unwrap();
+        trainer.set_tensor(name, &scaled).unwrap();
+    }
     let before = trainer.weights_sha256().unwrap();
     for step in 0..40 {
         match trainer.step(Feed { images: &images, labels: &labels }, setup.learning_rate) {
