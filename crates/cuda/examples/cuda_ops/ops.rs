@@ -4,8 +4,8 @@ use crate::single::{Build, Gpu};
 use crate::{Outcome, Report, encoded};
 use vdnn_graph::op::{
     Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Concat,
-    Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, LocalResponseNorm, LossScaleUpdate, MOST_UNSCALED, MaxPool2d, Sgd,
-    SoftmaxCrossEntropy, Split, Unflatten, Unscale, Window,
+    Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, LocalResponseNorm, LossScaleUpdate, MOST_UNSCALED, MaxPool2d,
+    Sgd, SoftmaxCrossEntropy, Split, Unflatten, Unscale, Window,
 };
 use vdnn_graph::{Op, ValueId};
 
@@ -313,8 +313,7 @@ fn optimizers(cases: &mut Vec<Case>) {
 
 /// Gradients in place and elsewhere, finite and not, in one group and in several; the scale after a step of either kind.
 fn loss_scaling(cases: &mut Vec<Case>) {
-    let lengths: [&[u64]; 8] =
-        [&[1], &[64, 3, 7, 7], &[4099], &[3], &[0], &[2048, 1000], &[17], &[512, 512, 3, 3]];
+    let lengths: [&[u64]; 8] = [&[1], &[64, 3, 7, 7], &[4099], &[3], &[0], &[2048, 1000], &[17], &[512, 512, 3, 3]];
     for count in [1, 8, MOST_UNSCALED] {
         for awkward in [false, true] {
             case(cases, format!("unscale {count} gradients awkward {awkward}"), move |b| {
