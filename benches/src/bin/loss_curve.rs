@@ -47,10 +47,12 @@ fn main() -> Result<()> {
             Feed { images: &images[first * sample..(first + batch) * sample], labels: &labels[first..first + batch] };
         losses.push(trainer.step(feed, cli.lr)?.loss);
     }
+    let scaled = trainer.loss_scale()?;
     let line = json!({
         "model": cli.setup.model, "batch": batch, "dtype": cli.setup.dtype, "policy": trainer.planned().schedule.policy,
         "budget": cli.setup.budget, "sync": cli.setup.sync, "deterministic": cli.setup.deterministic,
         "device": trainer.description().name, "losses": losses, "weights_sha256": trainer.weights_sha256()?,
+        "loss_scale": scaled.map(|now| now.scale), "skipped_steps": scaled.map(|now| now.skipped_steps),
         "planned_peak_bytes": trainer.peak_bytes(Space::Device),
         "offload_bytes": trainer.planned().schedule.transfer_bytes(Direction::Offload),
     });

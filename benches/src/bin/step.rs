@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     if let Some(path) = &cli.schedule {
         std::fs::write(path, planned.schedule.to_json())?;
     }
-    let description = trainer.description();
+    let (description, scaled) = (trainer.description(), trainer.loss_scale()?);
     let line = json!({
         "model": cli.setup.model, "batch": cli.setup.batch_size, "dtype": cli.setup.dtype,
         "policy": planned.schedule.policy, "budget": cli.setup.budget, "sync": cli.setup.sync,
@@ -72,6 +72,7 @@ fn main() -> Result<()> {
         "offload_bytes": planned.schedule.transfer_bytes(Direction::Offload),
         "prefetch_bytes": planned.schedule.transfer_bytes(Direction::Prefetch),
         "streamed_bytes": planned.streamed_bytes(), "ready_seconds": ready, "first_loss": losses[0], "last_loss": losses.last(),
+        "loss_scale": scaled.map(|now| now.scale), "skipped_steps": scaled.map(|now| now.skipped_steps),
         "weights_sha256": trainer.weights_sha256()?,
     });
     println!("{line}");

@@ -1,5 +1,6 @@
 //! The reverse walk.
 
+use crate::loss_scaling::LossScaling;
 use crate::tape::Tape;
 use crate::update::Updates;
 use crate::{AutogradError, Options, Root, rules};
@@ -32,10 +33,11 @@ pub fn differentiate(graph: Graph, options: &Options) -> Result<TrainGraph, Auto
     let root = options.root.value();
     let mut updates = Updates::new(&graph, options);
     let mut tape = Tape::new(graph, options);
+    let scaling = LossScaling::start(&mut tape, options)?;
     if !tape.needs(root) {
         return Err(AutogradError::NothingToDifferentiate { root: tape.name(root) });
     }
-    let seed = start(&mut tape, &options.root)?;
+    let seed = start(&mut tape, &options.root, scaling.as_ref())?;
     for node in tape.forward_nodes().rev() {
         tape.finish_outputs(node)?;
         if tape.has_gradient(node) {
@@ -43,7 +45,7 @@ pub fn differentiate(graph: Graph, options: &Options) -> Result<TrainGraph, Auto
         }
         updates.after(&mut tape, node)?;
     }
-    updates.at_end(&mut tape)?;
+    updates.at_end(&mut tape, scaling.as_ref())?;
     tape.finish_inputs()?;
     keep(&mut tape, options)?;
     let (graph, gradients) = tape.into_parts();
@@ -58,7 +60,7 @@ fn check_forward(graph: &Graph) -> Result<(), AutogradError> {
 }
 
 /// Gives the root its gradient, or the logits theirs when the root is a loss.
-fn start(tape: &mut Tape, root: &Root) -> Result<Option<ValueId>, AutogradError> {
+fn start(tape: &mut Tape, root: &Root, scaling: Option<&LossScaling>) -> Result<Option<ValueId>, AutogradError> {
     match root {
         Root::Value { value, seed_name } => {
             let seed = tape.seed(*value, seed_name)?;
@@ -70,7 +72,7 @@ fn start(tape: &mut Tape, root: &Root) -> Result<Option<ValueId>, AutogradError>
                 let found = producer.map_or("nothing: it is an input or persistent", |(_, op)| op.kind());
                 return Err(AutogradError::RootIsNoLoss { value: tape.name(*loss), found: found.to_string() });
             };
-            rules::from_loss(tape, node, op)?;
+            rules::from_loss(tape, node, op, scaling.map(LossScaling::scale))?;
             Ok(None)
         }
     }

@@ -51,4 +51,12 @@ pub enum AutogradError {
         /// The root.
         root: String,
     },
+    /// Loss scaling was asked for where the host gives the gradient.
+    #[error(
+        "loss scaling needs a loss as the root; the gradient of {root} is given by the host, which may scale it there"
+    )]
+    NoLossToScale {
+        /// The root.
+        root: String,
+    },
 }

@@ -10,12 +10,14 @@
 //! ```
 //!
 //! The weight gradient comes before the data gradient, and a parameter is updated as soon as its gradient is complete and
-//! nothing reads it any more ([`UpdateAt::Layer`]), so that gradients of parameters do not pile up.
+//! nothing reads it any more ([`UpdateAt::Layer`]), so that gradients of parameters do not pile up;
+//! save with loss scaling, where updates wait until all gradients are known to be finite (`src/loss_scaling.rs`).
 //! Left to others: running anything, and any decision about memory. No data and no closures are held here.
 
 mod differentiate;
 mod encode;
 mod error;
+mod loss_scaling;
 mod options;
 mod rules;
 mod tape;
@@ -24,4 +26,5 @@ mod update;
 pub use differentiate::{TrainGraph, differentiate};
 pub use encode::encode;
 pub use error::AutogradError;
+pub use loss_scaling::{GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS};
 pub use options::{Optimizer, Options, Root, UpdateAt};

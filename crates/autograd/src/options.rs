@@ -1,7 +1,7 @@
 //! What is differentiated, and what is done with the gradients.
 
 use vdnn_graph::ValueId;
-use vdnn_graph::op::{Adam, Sgd};
+use vdnn_graph::op::{Adam, LossScaleUpdate, Sgd};
 
 /// The value whose gradients are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +61,23 @@ pub struct Options {
     pub decay_vectors: bool,
     /// Values, parameters or inputs whose gradients the host reads back after the iteration.
     pub keep: Vec<ValueId>,
+    /// Dynamic loss scaling, for feature maps in f16: gradients on the way are those of the loss times a scale, those of
+    /// parameters are divided by it, and no update runs unless all of them are finite. Updates then stand at the end, whatever
+    /// [`Options::update_at`] says. Kept gradients of other values are scaled ones.
+    pub loss_scaling: Option<LossScaleUpdate>,
 }
 
 impl Options {
     /// Gradients of a root and nothing else.
     pub fn new(root: Root) -> Self {
-        Options { root, optimizer: Optimizer::None, update_at: UpdateAt::Layer, decay_vectors: true, keep: Vec::new() }
+        Options {
+            root,
+            optimizer: Optimizer::None,
+            update_at: UpdateAt::Layer,
+            decay_vectors: true,
+            keep: Vec::new(),
+            loss_scaling: None,
+        }
     }
 
     /// Training on a loss.

@@ -66,6 +66,12 @@ impl Tape {
         self.gradients.get(value.index()).copied().flatten()
     }
 
+    /// Gives a value another gradient in place of its complete one. It has its name already.
+    pub(crate) fn replace_gradient(&mut self, value: ValueId, gradient: ValueId) {
+        self.named.insert(gradient);
+        self.gradients[value.index()] = Some(gradient);
+    }
+
     /// True when any output of a node has a gradient.
     pub(crate) fn has_gradient(&self, node: NodeId) -> bool {
         self.graph.node(node).outputs.iter().any(|&output| self.gradient(output).is_some())

@@ -1,5 +1,6 @@
 //! Optimizer nodes: when a parameter is updated, and with which buffers.
 
+use crate::loss_scaling::LossScaling;
 use crate::tape::Tape;
 use crate::{AutogradError, Optimizer, Options, Root, UpdateAt};
 use vdnn_graph::{Graph, LayerId, NodeId, Op, Phase, Role, ValueId, op};
@@ -14,7 +15,9 @@ pub(crate) struct Updates {
     pending: Vec<u32>,
     postponed: Vec<(ValueId, LayerId)>,
     scalars: Option<Scalars>,
-    /// The loss: updates do nothing in an iteration in which it is not finite.
+    /// With loss scaling: the iteration less the skipped ones.
+    steps_taken: Option<ValueId>,
+    /// The loss, or what also says whether all gradients are finite: updates do nothing in an iteration in which it is not.
     guard: Option<ValueId>,
 }
 
@@ -34,11 +37,12 @@ impl Updates {
         }
         Updates {
             optimizer: options.optimizer,
-            update_at: options.update_at,
+            update_at: if options.loss_scaling.is_some() { UpdateAt::End } else { options.update_at },
             decay_vectors: options.decay_vectors,
             pending,
             postponed: Vec::new(),
             scalars: None,
+            steps_taken: None,
             guard: match options.root {
                 Root::Loss(loss) => Some(loss),
                 Root::Value { .. } => None,
@@ -62,7 +66,13 @@ impl Updates {
         Ok(())
     }
 
-    pub(crate) fn at_end(&mut self, tape: &mut Tape) -> Result<(), AutogradError> {
+    pub(crate) fn at_end(&mut self, tape: &mut Tape, scaling: Option<&LossScaling>) -> Result<(), AutogradError> {
+        if let (Some(scaling), Some(guard), Some(&(_, layer))) = (scaling, self.guard, self.postponed.last()) {
+            let guard = scaling.unscale(tape, &self.postponed, guard)?;
+            let iteration = scalar(tape, "iteration", DType::U64)?;
+            self.steps_taken = Some(scaling.advance(tape, guard, iteration, layer)?);
+            self.guard = Some(guard);
+        }
         for (parameter, layer) in std::mem::take(&mut self.postponed) {
             self.push(tape, parameter, layer)?;
         }
@@ -97,18 +107,25 @@ impl Updates {
         Ok(())
     }
 
-    /// The learning rate and the iteration counter: the graph's own inputs, or new ones.
+    /// The learning rate and the iteration counter, or how many steps have been taken where some are skipped.
     fn scalars(&mut self, tape: &mut Tape, dtype: DType) -> Result<Scalars, AutogradError> {
         if let Some(scalars) = self.scalars {
             return Ok(scalars);
         }
-        let mut input = |name: &str, dtype| match tape.graph().find_value(name) {
-            Some(id) => Ok(id),
-            None => tape.graph_mut().input(name, TensorType::new([1], dtype)),
+        let learning_rate = scalar(tape, "learning_rate", dtype)?;
+        let iteration = match self.steps_taken {
+            Some(steps) => steps,
+            None => scalar(tape, "iteration", DType::U64)?,
         };
-        let learning_rate = input("learning_rate", dtype)?;
-        let iteration = input("iteration", DType::U64)?;
         Ok(*self.scalars.insert(Scalars { learning_rate, iteration }))
+    }
+}
+
+/// The graph's own input of this name, or a new one.
+fn scalar(tape: &mut Tape, name: &str, dtype: DType) -> Result<ValueId, AutogradError> {
+    match tape.graph().find_value(name) {
+        Some(id) => Ok(id),
+        None => Ok(tape.graph_mut().input(name, TensorType::new([1], dtype))?),
     }
 }
 

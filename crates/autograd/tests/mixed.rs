@@ -1,7 +1,7 @@
 //! Differentiation of what the passes make: gradients of weights come back to f32 before the update, fused batch norms have
 //! rules of their own, and masks still fit.
 
-use vdnn_autograd::{AutogradError, Optimizer, Options, differentiate, encode};
+use vdnn_autograd::{AutogradError, Optimizer, Options, Root, differentiate, encode};
 use vdnn_graph::passes::Passes;
 use vdnn_graph::{Graph, InPlace, Op, Phase, Program, Role, op};
 use vdnn_layers::{
@@ -114,4 +114,69 @@ fn half_precision_starts_from_f32() {
     net.classify(x, 0.0).unwrap();
     let refusal = net.lower().unwrap_err().to_string();
     assert!(refusal.contains("image of wide") && refusal.contains("expected an f32 network"), "{refusal}");
+}
+
+/// All gradients of parameters are unscaled and checked, then the scale moves, then the updates run with what was found.
+#[test]
+fn with_loss_scaling_updates_wait_for_all_gradients() {
+    let net = residual(Mode::Train, Passes { storage: Some(DType::F16), ..BF16 }).unwrap();
+    let sgd = op::Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false };
+    let scaled = Options {
+        loss_scaling: Some(op::LossScaleUpdate::default()),
+        ..Options::train(net.loss().unwrap(), Optimizer::Sgd(sgd))
+    };
+    let train = differentiate(net.into_graph(), &scaled).unwrap();
+    let graph = Program::linearize(train.graph, InPlace::Allowed).unwrap().graph;
+    let [unscale, advance] = ["unscale", "loss_scale.update"].map(|name| position(&graph, name));
+    assert_eq!(advance, unscale + 1);
+    let updates = || graph.nodes().iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Sgd(_)));
+    assert!(updates().all(|(at, _)| at > advance), "updates stand at the end");
+    let value = |name: &str| graph.find_value(name).unwrap_or_else(|| panic!("no {name}"));
+    for (_, node) in updates() {
+        let name = &graph.value(node.inputs[0]).name;
+        let gradient = graph.value(node.inputs[1]);
+        assert_eq!((&gradient.name, gradient.producer.map(|id| id.index())), (&format!("{name}.grad"), Some(unscale)));
+        assert_eq!(gradient.role, Role::ParameterGradient);
+        assert_eq!(train.gradients[&node.inputs[0]], node.inputs[1]);
+        // Learning rate, steps taken, guard.
+        assert_eq!(node.inputs[3..], [value("learning_rate"), value("loss_scale.update.step"), value("unscale")]);
+        assert_eq!(graph.value(value(&format!("{name}.grad.scaled"))).ty, gradient.ty);
+    }
+    let gradients = updates().count() as u32;
+    assert_eq!(graph.nodes()[unscale].op, Op::Unscale(op::Unscale { gradients }));
+    let start = graph.nodes().iter().find(|node| matches!(node.op, Op::SoftmaxCrossEntropyGrad(_))).unwrap();
+    assert_eq!(start.inputs[2], value("loss_scale"));
+    let states = ["loss_scale", "loss_scale.good_steps", "loss_scale.skipped_steps"].map(value);
+    assert!(states.iter().all(|&state| graph.latest(state) != state && graph.value(state).role == Role::State));
+}
+
+/// More gradients than one node takes: the guard of one is that of the next.
+#[test]
+fn many_gradients_are_unscaled_in_groups() {
+    let options = NetOptions { batch_size: 2, image: [1, 2, 2], ..NetOptions::default() };
+    let mut net = Net::new("deep", &options).unwrap();
+    let image = net.image();
+    let mut x = Flatten.push(&mut net, "flatten", image).unwrap();
+    for index in 0..40 {
+        x = Linear::new(4, 4).push(&mut net, &format!("fc{index}"), x).unwrap();
+    }
+    net.classify(x, 0.0).unwrap();
+    let options = Options {
+        loss_scaling: Some(op::LossScaleUpdate::default()),
+        ..Options::train(net.loss().unwrap(), Optimizer::None)
+    };
+    let graph = differentiate(net.into_graph(), &options).unwrap().graph;
+    let groups: Vec<_> = graph.nodes().iter().filter(|node| matches!(node.op, Op::Unscale(_))).collect();
+    assert_eq!(groups.iter().map(|node| node.inputs.len() - 2).collect::<Vec<_>>(), [64, 16]);
+    assert_eq!(groups[1].inputs[1], groups[0].outputs[0]);
+    assert_eq!(graph.value(groups[0].inputs[1]).name, "loss");
+}
+
+#[test]
+fn a_given_gradient_is_not_scaled() {
+    let net = residual(Mode::Train, BF16).unwrap();
+    let root = Root::Value { value: net.loss().unwrap(), seed_name: "seed".into() };
+    let options = Options { loss_scaling: Some(op::LossScaleUpdate::default()), ..Options::new(root) };
+    let refusal = differentiate(net.into_graph(), &options).unwrap_err();
+    assert!(matches!(refusal, AutogradError::NoLossToScale { .. }), "{refusal}");
 }

@@ -148,6 +148,7 @@ impl Argument {
 pub struct Launch {
     function: Function,
     grid: Grid,
+    /// The words of all arguments.
     slots: Vec<u64>,
     /// The slot at which each parameter starts.
     starts: Vec<u32>,

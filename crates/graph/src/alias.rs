@@ -142,13 +142,15 @@ impl<'a> Forest<'a> {
         Ok(())
     }
 
-    /// Writes the first legal output over an input.
+    /// Writes outputs over inputs where that is legal: each over one input, and over each input one.
     fn overwrite(&mut self, node: NodeId) {
         let op_node = self.graph.node(node);
+        let mut taken: Vec<(usize, usize)> = Vec::new();
         for &(input, output) in op_node.op.in_place() {
             let (from, to) = (op_node.inputs[input], op_node.outputs[output]);
             let fits = self.graph.value(from).ty.bytes() == self.graph.value(to).ty.bytes();
-            if !fits || self.pinned[to.index()] || self.rows(from) != self.rows(to) {
+            let free = taken.iter().all(|&(i, o)| i != input && o != output);
+            if !free || !fits || self.pinned[to.index()] || self.rows(from) != self.rows(to) {
                 continue;
             }
             let legal = if op_node.op.is_view() {
@@ -158,7 +160,7 @@ impl<'a> Forest<'a> {
             };
             if legal {
                 self.attach(to, from, 0);
-                return;
+                taken.push((input, output));
             }
         }
     }

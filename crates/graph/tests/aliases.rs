@@ -405,3 +405,51 @@ fn an_order_of_ones_own_is_checked() {
     let partial = Program::with_order(b.graph, vec![NodeId(0)], InPlace::Allowed).unwrap_err();
     assert!(matches!(partial, GraphError::Order { node, .. } if node == "relu"));
 }
+
+/// Every gradient is unscaled over itself, save those that are read again; the scale and its counters move in place.
+#[test]
+fn unscaled_gradients_lie_over_scaled_ones() {
+    let mut b = Builder::new();
+    let like = |dims: &[u64]| TensorType::new(dims, DType::F32);
+    let scale = b.graph.state("scale", like(&[1])).unwrap();
+    let counts = ["good", "skipped"].map(|name| b.graph.state(name, TensorType::new([1], DType::I32)).unwrap());
+    let (guard, iteration) = (b.graph.input("guard", like(&[1])).unwrap(), TensorType::new([1], DType::U64));
+    let iteration = b.graph.input("iteration", iteration).unwrap();
+    let gradients = ["a", "b", "c"].map(|name| {
+        let x = b.conv(name, b.image, 4);
+        b.push(&format!("{name}.grad"), Op::BiasGrad, &[x])
+    });
+    let unscale = Op::Unscale(op::Unscale { gradients: 3 });
+    let made = b.graph.push("unscale", unscale, &[&[scale, guard], &gradients[..]].concat()).unwrap();
+    let update = Op::LossScaleUpdate(op::LossScaleUpdate::default());
+    let moved = b.graph.push("update", update, &[scale, counts[0], counts[1], made[0], iteration]).unwrap();
+    b.add("again", gradients[1], made[2]);
+    assert_eq!(b.graph.value(moved[3]).name, "update.step");
+    let program = b.program();
+    let over = [0, 1, 2].map(|index| same_bytes(&program, gradients[index], made[index + 1]));
+    assert_eq!(over, [true, false, true]);
+    assert!(!same_bytes(&program, guard, made[0]));
+    for (before, after) in [scale, counts[0], counts[1]].into_iter().zip(&moved) {
+        assert!(same_bytes(&program, before, *after));
+    }
+}
+
+#[test]
+fn loss_scaling_refuses_by_name() {
+    let mut b = Builder::new();
+    let mut state = |name: &str, dims: &[u64], dtype| b.graph.state(name, TensorType::new(dims, dtype)).unwrap();
+    let (one, two, half) =
+        (state("one", &[1], DType::F32), state("two", &[2], DType::F32), state("half", &[2], DType::F16));
+    let (count, counter) = (state("count", &[1], DType::I32), state("counter", &[1], DType::U64));
+    let mut refused = |op: Op, inputs: &[ValueId]| b.graph.push("node", op, inputs).unwrap_err().to_string();
+    let unscale = |gradients| Op::Unscale(op::Unscale { gradients });
+    assert!(refused(unscale(0), &[one, one]).contains("expected 1 to 64 gradients, found 0"));
+    assert!(refused(unscale(65), &vec![one; 67]).contains("found 65"));
+    assert!(refused(unscale(1), &[one, one]).contains("expected 3 to 3 inputs"));
+    assert!(refused(unscale(1), &[one, two, two]).contains("guard"));
+    assert!(refused(unscale(1), &[one, one, half]).contains("found f16[2]"));
+    let update = op::LossScaleUpdate::default();
+    assert!(refused(Op::LossScaleUpdate(update), &[one, one, count, one, counter]).contains("good steps"));
+    let backwards = Op::LossScaleUpdate(op::LossScaleUpdate { least: 4.0, most: 2.0, ..update });
+    assert!(refused(backwards, &[one, count, count, one, counter]).contains("least ≤ most"));
+}

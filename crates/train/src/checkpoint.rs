@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use vdnn_autograd::{GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS};
 use vdnn_graph::Role;
 use vdnn_tensor::{DType, HostTensor};
 
@@ -48,7 +49,8 @@ impl Checkpoint {
         Ok(Checkpoint { state: Some(state), tensors })
     }
 
-    /// Puts the tensors into a trainer built for the same model. Optimizer states that the file lacks stay at zero.
+    /// Puts the tensors into a trainer built for the same model. Optimizer states that plain weights lack stay at zero, and a
+    /// loss scale that the file lacks as it starts: a run may go on in another arithmetic.
     ///
     /// # Errors
     /// [`TrainError::Checkpoint`] when a parameter is missing, left over, or of another shape; nothing is changed then.
@@ -59,7 +61,7 @@ impl Checkpoint {
         let optimizer = |name: &str| [".momentum", ".exp_avg", ".exp_avg_sq"].iter().any(|end| name.ends_with(end));
         for (name, _, tensor) in &wanted {
             match have.get(name.as_str()) {
-                None if optimizer(name) && self.state.is_none() => {}
+                None if optimizer(name) && self.state.is_none() || is_loss_scale(name) => {}
                 None => {
                     return Err(refuse(format!(
                         "{name} is missing; this is a checkpoint of another model or optimizer"
@@ -72,9 +74,8 @@ impl Checkpoint {
             }
         }
         let known: HashMap<&str, Role> = wanted.iter().map(|(name, role, _)| (name.as_str(), *role)).collect();
-        let leftover = have
-            .keys()
-            .find(|name| !known.contains_key(**name) && !optimizer(name) && !name.ends_with("num_batches_tracked"));
+        let passed_over = |name: &str| optimizer(name) || is_loss_scale(name) || name.ends_with("num_batches_tracked");
+        let leftover = have.keys().find(|name| !known.contains_key(**name) && !passed_over(name));
         if let Some(name) = leftover {
             return Err(refuse(format!("{name} is not in the model; this is a checkpoint of another model")));
         }
@@ -154,6 +155,10 @@ impl Checkpoint {
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(Checkpoint { state, tensors })
     }
+}
+
+fn is_loss_scale(name: &str) -> bool {
+    [LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS].contains(&name)
 }
 
 fn metadata(state: &RunState) -> HashMap<String, String> {

@@ -76,6 +76,19 @@ pub enum TrainError {
         /// What the loss was.
         loss: f64,
     },
+    /// Gradients in f16 are not finite although the loss scale could not be smaller. Parameters are as they were before the
+    /// step.
+    #[error(
+        "step {step}: gradients overflow f16 with a loss scale of {scale}, the least there is ({in_a_row} steps in a row were skipped). Try a smaller learning rate, or bf16, which has the range of f32"
+    )]
+    LossScale {
+        /// The step, counted from 0 over the whole run.
+        step: u64,
+        /// The scale in that step.
+        scale: f64,
+        /// Steps skipped one after the other, this one counted.
+        in_a_row: u64,
+    },
     /// No label of a batch counts.
     #[error("all {count} labels of step {step} are ignored: the mean loss over no samples is undefined")]
     NoLabels {

@@ -12,6 +12,7 @@
 mod checkpoint;
 mod error;
 mod learning_rate;
+mod loss_scale;
 mod mean;
 pub mod plan;
 pub mod program;
@@ -21,6 +22,7 @@ mod weights;
 pub use checkpoint::{Checkpoint, RunState};
 pub use error::TrainError;
 pub use learning_rate::{Decay, LearningRate};
+pub use loss_scale::{INITIAL_LOSS_SCALE, LossScale};
 pub use mean::WeightedMean;
 pub use plan::{Encodings, Planned, Settings, Subject};
 pub use program::{BuildError, Network, Optimization};

@@ -2,10 +2,11 @@
 
 use crate::TrainError;
 use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
-use vdnn_graph::op::Sgd;
+use vdnn_graph::op::{LossScaleUpdate, Sgd};
 use vdnn_graph::passes::{fuse_gradients, group};
 use vdnn_graph::{Graph, InPlace, Program};
 use vdnn_layers::{Mode, Net};
+use vdnn_tensor::DType;
 
 /// What a model may say when it cannot be built.
 pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
@@ -33,7 +34,7 @@ where
 pub struct Optimization {
     /// The optimizer.
     pub optimizer: Optimizer,
-    /// When updates run.
+    /// When updates run; at the end where the loss is scaled.
     pub update_at: UpdateAt,
     /// Whether weight decay also acts on biases and batch norm's parameters.
     pub decay_vectors: bool,
@@ -59,21 +60,29 @@ pub fn network(network: &dyn Network, batch_size: u64, mode: Mode) -> Result<Net
     }
 }
 
-/// The whole iteration of a network built for training, after its passes.
+/// The whole iteration of a network built for training, after its passes. Where maps are of f16 and parameters are updated, the
+/// loss is scaled, and updates stand at the end.
 ///
 /// # Errors
 /// [`TrainError`] when a pass cannot take it, or when it cannot be differentiated or ordered.
 pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainError> {
+    let scaled = is_scaled(&net, optimization);
     let net = lowered(net)?;
     let fuse = net.options().passes.fuse;
     let loss = net.loss().ok_or_else(|| TrainError::Model("the network has no loss".into()))?;
     let options = Options {
         update_at: optimization.update_at,
         decay_vectors: optimization.decay_vectors,
+        loss_scaling: scaled.then(LossScaleUpdate::default),
         ..Options::train(loss, optimization.optimizer)
     };
     let train = differentiate(net.into_graph(), &options)?;
     linearized(train.graph, fuse)
+}
+
+/// Whether training needs loss scaling: gradients below 6e-8 vanish in f16.
+pub(crate) fn is_scaled(net: &Net, optimization: &Optimization) -> bool {
+    net.options().passes.storage == Some(DType::F16) && optimization.optimizer != Optimizer::None
 }
 
 /// The forward pass of a network built for evaluation, after its passes.

@@ -1,10 +1,12 @@
 //! The training loop's inner half: one step, one evaluation, on schedules that share their homes.
 
+use crate::loss_scale::LossScaling;
 use crate::plan::{self, Planned, Settings, Subject};
 use crate::program::{self, Network, Optimization};
-use crate::{TrainError, WeightedMean, weights_sha256};
+use crate::{INITIAL_LOSS_SCALE, LossScale, TrainError, WeightedMean, weights_sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use vdnn_autograd::{LOSS_SCALE, SKIPPED_STEPS};
 use vdnn_graph::{Graph, Program, Role};
 use vdnn_layers::Mode;
 use vdnn_memory::HomeLayout;
@@ -55,6 +57,10 @@ pub struct StepResult {
     pub correct: u64,
     /// Labels that count.
     pub samples: u64,
+    /// True when the update was left out because gradients were not finite, which only happens in f16.
+    pub skipped: bool,
+    /// The loss scale from here on, where there is one.
+    pub loss_scale: Option<LossScale>,
 }
 
 /// What an evaluation gave.
@@ -81,6 +87,8 @@ pub struct Trainer {
     full: u64,
     dtype: DType,
     iteration: u64,
+    /// Where the loss is scaled.
+    scaling: Option<LossScaling>,
 }
 
 impl Trainer {
@@ -91,8 +99,12 @@ impl Trainer {
     pub fn new(network: &dyn Network, mut device: Box<dyn Device>, recipe: &Recipe) -> Result<Self, TrainError> {
         let full_net = program::network(network, recipe.batch_size, Mode::Train)?;
         let dtype = full_net.options().dtype;
-        let initial: Vec<(String, HostTensor)> =
+        let scaling = program::is_scaled(&full_net, &recipe.optimization).then(LossScaling::default);
+        let mut initial: Vec<(String, HostTensor)> =
             full_net.initial_values().map(|(name, value)| (name.to_string(), value)).collect();
+        if scaling.is_some() {
+            initial.push((LOSS_SCALE.to_string(), initial_loss_scale()?));
+        }
         let mut train = vec![(recipe.batch_size, program::training(full_net, &recipe.optimization)?)];
         for &size in recipe.partial_batches.iter().filter(|&&size| size != recipe.batch_size) {
             let net = program::network(network, size, Mode::Train)?;
@@ -110,7 +122,8 @@ impl Trainer {
         let homes = train[0].1.homes.clone();
         train.extend(plan_programs(device.as_mut(), others, &homes, recipe, plan::plan_beside)?);
         let eval = plan_programs(device.as_mut(), eval, &homes, recipe, plan::plan_beside)?;
-        let mut trainer = Self::prepare(device, train, eval, recipe.batch_size, dtype)?;
+        let prepared = Self::prepare(device, train, eval, recipe.batch_size, dtype)?;
+        let mut trainer = Trainer { scaling, ..prepared };
         trainer.write_initial(&initial)?;
         Ok(trainer)
     }
@@ -136,7 +149,7 @@ impl Trainer {
             Ok(ready)
         };
         let (train, eval) = (add(train)?, add(eval)?);
-        Ok(Trainer { executor, train, eval, full, dtype, iteration: 0 })
+        Ok(Trainer { executor, train, eval, full, dtype, iteration: 0, scaling: None })
     }
 
     /// Parameters and states as the network starts them; optimizer states at zero.
@@ -177,19 +190,51 @@ impl Trainer {
     /// Runs one iteration on the batch loaded last.
     ///
     /// # Errors
-    /// [`TrainError::NotFinite`] when the loss is no number (the parameters are then as before the step), or a device
-    /// failure.
+    /// [`TrainError::NotFinite`] when the loss is no number, [`TrainError::LossScale`] when gradients overflow f16 whatever the
+    /// scale (the parameters are then as before the step), or a device failure.
     pub fn step_loaded(&mut self, batch: LoadedBatch, learning_rate: f64) -> Result<StepResult, TrainError> {
         let (LoadedBatch { id, samples }, step) = (batch, self.iteration);
         self.executor.write(id, "iteration", &step.to_le_bytes())?;
         self.write_floats(id, "learning_rate", &[learning_rate as f32])?;
+        let before = self.loss_scale()?;
         self.executor.run(id)?;
         let loss = self.metric(id, "loss")?;
+        // Where the device counts skipped steps, a step that ends the run is one.
+        self.iteration += u64::from(loss.is_finite() || before.is_some());
+        let skipped = before.map_or(Ok(false), |before| self.follow_loss_scale(step, before));
         if !loss.is_finite() {
             return Err(TrainError::NotFinite { step, loss });
         }
-        self.iteration += 1;
-        Ok(StepResult { loss, correct: self.metric(id, "accuracy")? as u64, samples })
+        let (correct, skipped, loss_scale) = (self.metric(id, "accuracy")? as u64, skipped?, self.loss_scale()?);
+        Ok(StepResult { loss, correct, samples, skipped, loss_scale })
+    }
+
+    /// Where training scales the loss (in f16): the scale, and how many steps were skipped.
+    ///
+    /// # Errors
+    /// A device failure.
+    pub fn loss_scale(&mut self) -> Result<Option<LossScale>, TrainError> {
+        match &self.scaling {
+            Some(LossScaling { last: None, .. }) => Ok(Some(self.read_loss_scale()?)),
+            Some(scaling) => Ok(scaling.last),
+            None => Ok(None),
+        }
+    }
+
+    fn read_loss_scale(&mut self) -> Result<LossScale, TrainError> {
+        let id = self.full().id;
+        let skipped = self.executor.read(id, SKIPPED_STEPS)?;
+        let skipped = skipped.first_chunk().map_or(0, |&word| i32::from_le_bytes(word));
+        let read = LossScale { scale: self.metric(id, LOSS_SCALE)?, skipped_steps: skipped.max(0) as u64 };
+        if let Some(scaling) = &mut self.scaling {
+            scaling.last = Some(read);
+        }
+        Ok(read)
+    }
+
+    fn follow_loss_scale(&mut self, step: u64, before: LossScale) -> Result<bool, TrainError> {
+        let after = self.read_loss_scale()?;
+        self.scaling.as_mut().map_or(Ok(false), |scaling| scaling.follow(step, before, after))
     }
 
     /// Evaluates batches, one feed at a time.
@@ -268,6 +313,9 @@ impl Trainer {
     /// # Errors
     /// A device failure, for an unknown name or a wrong size.
     pub fn set_tensor(&mut self, name: &str, tensor: &HostTensor) -> Result<(), TrainError> {
+        if let Some(scaling) = &mut self.scaling {
+            *scaling = LossScaling::default();
+        }
         self.write(name, tensor.as_bytes())
     }
 
@@ -345,6 +393,11 @@ impl EvaluationSum {
         let samples = self.loss.count();
         Some(Evaluation { loss, accuracy: self.correct as f64 / samples as f64, samples })
     }
+}
+
+fn initial_loss_scale() -> Result<HostTensor, TrainError> {
+    let bytes = (INITIAL_LOSS_SCALE as f32).to_le_bytes().to_vec();
+    HostTensor::from_bytes([1], DType::F32, bytes).map_err(|error| TrainError::Model(Box::new(error)))
 }
 
 /// [`plan::plan`] or [`plan::plan_beside`].

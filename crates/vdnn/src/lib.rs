@@ -53,7 +53,7 @@ pub mod prelude {
     pub use vdnn_sim::{Links, Machine, simulate};
     pub use vdnn_tensor::{DType, HostTensor, format_bytes, parse_bytes};
     pub use vdnn_train::{
-        BuildError, Checkpoint, Encodings, Evaluation, EvaluationSum, Feed, LearningRate, Network, Optimization,
-        Recipe, Settings, Subject, Trainer, plan, program,
+        BuildError, Checkpoint, Encodings, Evaluation, EvaluationSum, Feed, LearningRate, LossScale, Network,
+        Optimization, Recipe, Settings, StepResult, Subject, Trainer, plan, program,
     };
 }

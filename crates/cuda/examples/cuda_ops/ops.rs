@@ -4,8 +4,8 @@ use crate::single::{Build, Gpu};
 use crate::{Outcome, Report, encoded};
 use vdnn_graph::op::{
     Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Cast, Concat,
-    Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, Group, LocalResponseNorm, MaxPool2d, Sgd, SoftmaxCrossEntropy,
-    Split, Unflatten, Window,
+    Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, Group, LocalResponseNorm, LossScaleUpdate, MOST_UNSCALED,
+    MaxPool2d, Sgd, SoftmaxCrossEntropy, Split, Unflatten, Unscale, Window,
 };
 use vdnn_graph::{Op, ValueId};
 use vdnn_tensor::{DType, Layout, MemoryOrder};
@@ -29,6 +29,7 @@ pub fn run(report: &mut Report) -> Outcome {
     let mut cases = of_maps();
     losses(&mut cases);
     optimizers(&mut cases);
+    loss_scaling(&mut cases);
     let mut gpu = Gpu::open()?;
     for (index, (name, build)) in cases.into_iter().enumerate() {
         let mut graph = Build::new(&name, index);
@@ -349,4 +350,39 @@ fn optimizers(cases: &mut Vec<Case>) {
             });
         }
     }
+}
+
+/// Gradients in place and elsewhere, finite and not, in one group and in several; the scale after a step of either kind.
+fn loss_scaling(cases: &mut Vec<Case>) {
+    let lengths: [&[u64]; 8] = [&[1], &[64, 3, 7, 7], &[4099], &[3], &[0], &[2048, 1000], &[17], &[512, 512, 3, 3]];
+    for count in [1, 8, MOST_UNSCALED] {
+        for awkward in [false, true] {
+            case(cases, format!("unscale {count} gradients awkward {awkward}"), move |b| {
+                let (scale, guard) = (b.state(&[1]), b.rate());
+                let mut inputs = vec![scale, guard];
+                for index in 0..count {
+                    let dims = lengths[index % if count > 8 { 5 } else { 8 }];
+                    let given = if awkward && index + 1 == count { b.awkward(dims) } else { b.x(dims) };
+                    // One that may be overwritten, and one that the host has given.
+                    let sum = if index % 2 == 0 { b.push(Op::Add, &[given, given])?[0] } else { given };
+                    inputs.push(sum);
+                }
+                b.read(Op::Unscale(Unscale { gradients: count as u32 }), &inputs)
+            });
+        }
+    }
+    for awkward in [false, true] {
+        case(cases, format!("loss_scale_update awkward {awkward}"), move |b| {
+            let (scale, guard) = (b.state(&[1]), if awkward { b.awkward(&[64]) } else { b.x(&[64]) });
+            let found = b.push(Op::Unscale(Unscale { gradients: 1 }), &[scale, scale, guard])?[0];
+            let (good, skipped, iteration) = (b.count(), b.count(), b.iteration());
+            let op = LossScaleUpdate { least: 0.125, ..LossScaleUpdate::default() };
+            b.push(Op::LossScaleUpdate(op), &[scale, good, skipped, found, iteration])?;
+            Ok(())
+        });
+    }
+    case(cases, "softmax_cross_entropy_grad of a scaled loss".to_string(), |b| {
+        let (logits, labels, scale) = (b.x(&[33, 12]), b.labels(33), b.state(&[1]));
+        b.read(Op::SoftmaxCrossEntropyGrad(SoftmaxCrossEntropy::default()), &[logits, labels, scale])
+    });
 }

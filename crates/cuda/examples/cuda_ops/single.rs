@@ -144,6 +144,13 @@ impl Build {
         self.graph.state(&name, TensorType::new(dims, DType::F32)).expect("names differ")
     }
 
+    /// A counter of steps.
+    pub fn count(&mut self) -> ValueId {
+        self.named += 1;
+        let name = format!("count{}.{}", self.case, self.named);
+        self.graph.state(&name, TensorType::new([1], DType::I32)).expect("names differ")
+    }
+
     fn input(&mut self, kind: &str, ty: TensorType) -> ValueId {
         self.named += 1;
         let name = format!("{kind}{}", self.named);
@@ -232,7 +239,7 @@ impl Gpu {
 
     /// Every algorithm of the GPU against the CPU: the largest error of any output, and whether two runs agree.
     ///
-    /// Bytes (masks, indices) must be the CPU's, and the values of a pair the same on the GPU. Awkward numbers make no
+    /// Bytes (masks, indices) and counters must be the CPU's, and the values of a pair the same on the GPU. Awkward numbers make no
     /// relative error.
     pub fn compare(&mut self, build: Build, limit: f64) -> Outcome<(bool, Value)> {
         let name = |id: ValueId| build.graph.value(id).name.clone();
@@ -254,7 +261,7 @@ impl Gpu {
             }
             for ((got, want), (_, ty)) in got.iter().zip(&want).zip(&outputs) {
                 match ty.dtype {
-                    DType::U8 => as_cpu &= got == want,
+                    DType::U8 | DType::I32 => as_cpu &= got == want,
                     _ if odd => {}
                     _ => worst = worst.max(relative_error(&floats(got), &floats(want))),
                 }

@@ -30,12 +30,14 @@ mod elementwise;
 mod error;
 mod group;
 mod local_response_norm;
+mod loss_scale_update;
 mod max_pool2d;
 mod nhwc;
 mod plan;
 mod relu;
 mod sgd;
 mod softmax_cross_entropy;
+mod unscale;
 mod window;
 
 pub use bias::{bias_add, bias_relu};
@@ -77,8 +79,8 @@ macro_rules! sources {
 
 /// All sources, (file name, text for the compiler). What is compiled for half precision is there once for each type.
 pub const ALL: &[(&str, &str)] = sources! {
-    f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm" "max_pool2d"
-        "softmax_cross_entropy";
+    f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm"
+        "loss_scale_update" "max_pool2d" "softmax_cross_entropy" "unscale";
     every type: "add" "concat" "dropout" "relu" "sgd";
     half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc";
 };
@@ -199,6 +201,8 @@ fn prepare_one(
         Op::SoftmaxCrossEntropy(op) => softmax_cross_entropy::prepare(op, inputs, outputs, workspace),
         Op::SoftmaxCrossEntropyGrad(op) => softmax_cross_entropy::prepare_grad(op, inputs, outputs, workspace),
         Op::Accuracy => accuracy::prepare(inputs, outputs, workspace),
+        Op::Unscale(op) => unscale::prepare(op, inputs, outputs),
+        Op::LossScaleUpdate(op) => loss_scale_update::prepare(op, inputs, outputs),
         Op::Sgd(op) => sgd::prepare(op, [(inputs, outputs)].into_iter()),
         Op::Adam(op) => adam::prepare(op, inputs, outputs),
         Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => {
@@ -214,10 +218,10 @@ fn operands<'a, const N: usize>(op: &'static str, given: &[Operand<'a>]) -> Resu
     given.try_into().map_err(|_| KernelError::Operands { op, expected: N, found: given.len() })
 }
 
-/// An update's operands without its guard, and the guard's address, null when there is none.
+/// Operands without the optional last one (an update's guard, a loss's scale), and that one's address, null when there is none.
 fn guarded<'o, 'a>(given: &'o [Operand<'a>], operands: usize) -> (&'o [Operand<'a>], KernelArg) {
     match given.split_at_checked(operands) {
-        Some((before, [guard])) => (before, KernelArg::U64(guard.address)),
+        Some((before, [last])) => (before, KernelArg::U64(last.address)),
         _ => (given, KernelArg::U64(0)),
     }
 }

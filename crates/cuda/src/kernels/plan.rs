@@ -137,7 +137,7 @@ pub struct KernelLaunch {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, never more than 48 KiB.
     pub shared_bytes: u32,
-    /// Arguments in order.
+    /// Arguments in order, 4 KiB of them at most.
     pub args: Vec<KernelArg>,
 }
 

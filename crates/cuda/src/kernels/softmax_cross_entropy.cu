@@ -41,12 +41,12 @@ KERNEL softmax_cross_entropy_mean(const double* row_loss, const i32* labels, flo
   if (threadIdx.x == 0) *loss = (float)(sum[0] / sum[1]);
 }
 
-// 1 / (rows that count), or 0 without any; one block.
-KERNEL softmax_cross_entropy_weight(const i32* labels, float* weight, u32 rows, i32 ignore) {
+// 1 / (rows that count) times the scale (null for none), or 0 without any; one block.
+KERNEL softmax_cross_entropy_weight(const i32* labels, float* weight, u32 rows, i32 ignore, const float* scale) {
   double sum[1] = {0};
   for (u32 n = threadIdx.x; n < rows; n += THREADS) sum[0] += counts(labels[n], ignore);
   block_sum(sum);
-  if (threadIdx.x == 0) *weight = sum[0] > 0 ? (float)(1.0 / sum[0]) : 0.f;
+  if (threadIdx.x == 0) *weight = sum[0] > 0 ? (float)((scale ? *scale : 1.f) / sum[0]) : 0.f;
 }
 
 // dx = weight · (softmax − target); may lie over x, which a block has read before it writes.

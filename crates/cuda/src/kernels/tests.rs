@@ -2,8 +2,8 @@
 
 use super::*;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, BatchNorm, BatchNormUpdate, Cast, Dropout, Group, LocalResponseNorm, MaxPool2d,
-    MaxPool2dIndicesGrad, Sgd, SoftmaxCrossEntropy, Window,
+    AdaptiveAvgPool2d, BatchNorm, BatchNormUpdate, Cast, Dropout, Group, LocalResponseNorm, LossScaleUpdate,
+    MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Sgd, SoftmaxCrossEntropy, Unscale, Window,
 };
 
 fn f32s(dims: &[u64]) -> TensorType {
@@ -111,6 +111,30 @@ fn arguments_match_the_source() {
         (cast(&wide), vec![&x], vec![&wide]),
         (cast(&h), vec![&wide], vec![&h]),
     ];
+    arguments_match(calls);
+}
+
+/// The same where the last argument is a table, and where a scale comes in.
+#[test]
+fn arguments_of_loss_scaling_match_the_source() {
+    let (x, c, one, logits) = (f32s(&[4, 8, 16, 16]), f32s(&[8]), f32s(&[1]), f32s(&[4, 10]));
+    let [labels, count] = [4, 1].map(|len| TensorType::new([len], DType::I32));
+    let counter = TensorType::new([1], DType::U64);
+    let many = [&[&one, &one][..], &[&x; MOST_UNSCALED]].concat();
+    let loss = SoftmaxCrossEntropy::default();
+    arguments_match(vec![
+        (Op::SoftmaxCrossEntropyGrad(loss), vec![&logits, &labels, &one], vec![&logits]),
+        (Op::Unscale(Unscale { gradients: 2 }), vec![&one, &one, &x, &c], vec![&one, &x, &c]),
+        (
+            Op::LossScaleUpdate(LossScaleUpdate::default()),
+            vec![&one, &count, &count, &one, &counter],
+            vec![&one, &count, &count, &counter],
+        ),
+        (Op::Unscale(Unscale { gradients: MOST_UNSCALED as u32 }), many.clone(), many[1..].to_vec()),
+    ]);
+}
+
+fn arguments_match(calls: Vec<(Op, Vec<&TensorType>, Vec<&TensorType>)>) {
     for (op, inputs, outputs) in calls {
         let operands = |types: &[&'static TensorType]| types.iter().map(|ty| at(ty)).collect::<Vec<_>>();
         let leak = |types: Vec<&TensorType>| -> Vec<&'static TensorType> {
@@ -120,6 +144,7 @@ fn arguments_match_the_source() {
         for launch in &plan.launches {
             let given = launch.args.iter().filter(|arg| !matches!(arg, KernelArg::Word(_))).count();
             assert_eq!(declared(launch), given, "{}", launch.function);
+            assert!(8 * launch.args.len() <= 4096, "{}", launch.function);
         }
     }
 }

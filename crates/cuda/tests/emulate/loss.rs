@@ -1,6 +1,6 @@
 //! Softmax cross-entropy, its gradient, accuracy.
 
-use crate::tensor::{PLACES, Place, Tensor, assert_close, integers, normal, run};
+use crate::tensor::{PLACES, Place, Tensor, assert_bits, assert_close, integers, normal, run};
 use vdnn_graph::op::{Op, SoftmaxCrossEntropy};
 use vdnn_tensor::{DType, TensorType};
 
@@ -40,8 +40,13 @@ fn loss_and_gradient_with_smoothing_and_ignored_rows() {
             }
             let (mean, dx) = reference(&op, &values, &labels);
             assert_close("loss", &loss.values(), &[mean], 1e-6);
+            let (apart, scale) =
+                (Tensor::new(&[rows, classes], place, &values), Tensor::filled(&[1], Place::Dense, 1024.0));
+            run(&Op::SoftmaxCrossEntropyGrad(op), &[inputs[0], inputs[1], scale.operand()], &[apart.operand()]);
             run(&Op::SoftmaxCrossEntropyGrad(op), &inputs, &[x.operand()]);
             assert_close("dlogits", &x.values(), &dx, 1e-6);
+            // A power of two changes no bit but those of the exponent.
+            assert_bits("scaled", &apart.values(), &x.values().iter().map(|v| v * 1024.0).collect::<Vec<_>>());
         }
     }
 }

@@ -12,6 +12,7 @@ mod emulator;
 mod group;
 mod half;
 mod loss;
+mod loss_scaling;
 mod normalise;
 mod optimizer;
 mod pool;

@@ -21,10 +21,12 @@ mod flatten;
 mod group;
 mod linear;
 mod local_response_norm;
+mod loss_scale_update;
 mod max_pool2d;
 mod relu;
 mod sgd;
 mod softmax_cross_entropy;
+mod unscale;
 mod window;
 
 pub use adam::Adam;
@@ -38,10 +40,12 @@ pub use dropout::Dropout;
 pub use flatten::Unflatten;
 pub use group::Group;
 pub use local_response_norm::LocalResponseNorm;
+pub use loss_scale_update::LossScaleUpdate;
 pub use max_pool2d::{MaxPool2d, MaxPool2dIndicesGrad, NO_PLACE};
 pub use relu::mask_type;
 pub use sgd::Sgd;
 pub use softmax_cross_entropy::SoftmaxCrossEntropy;
+pub use unscale::{MOST_UNSCALED, Unscale};
 pub use window::{Window, output_size};
 
 use crate::{Phase, Role};
@@ -137,10 +141,14 @@ pub enum Op {
     DropoutGrad(Dropout),
     /// (logits `[N, K]`, labels `[N]`) → mean loss `[1]`.
     SoftmaxCrossEntropy(SoftmaxCrossEntropy),
-    /// (logits, labels) → dlogits of the mean loss.
+    /// (logits, labels, scale?) → dlogits of the mean loss, times the scale.
     SoftmaxCrossEntropyGrad(SoftmaxCrossEntropy),
     /// (logits `[N, K]`, labels `[N]`) → number of rows whose largest logit is the label's, `[1]`.
     Accuracy,
+    /// (scale, guard, dW, dW, …) → guard', each dW / scale; the guard is no number when any dW has what is not finite.
+    Unscale(Unscale),
+    /// (scale, good steps, skipped steps, guard, iteration) → the first three moved on, steps taken. An effect.
+    LossScaleUpdate(LossScaleUpdate),
     /// (W, dW, momentum?, learning rate, iteration, guard?) → W', momentum'. An effect.
     Sgd(Sgd),
     /// (W, dW, M, V, learning rate, iteration, guard?) → W', M', V'. An effect.
@@ -198,6 +206,8 @@ impl Op {
             Op::SoftmaxCrossEntropy(_) => "softmax_cross_entropy",
             Op::SoftmaxCrossEntropyGrad(_) => "softmax_cross_entropy_grad",
             Op::Accuracy => "accuracy",
+            Op::Unscale(_) => "unscale",
+            Op::LossScaleUpdate(_) => "loss_scale_update",
             Op::Sgd(_) => "sgd",
             Op::Adam(_) => "adam",
             Op::Group(group) => group.kind(),
@@ -248,6 +258,8 @@ impl Op {
             Op::SoftmaxCrossEntropy(op) => op.infer(inputs),
             Op::SoftmaxCrossEntropyGrad(op) => op.infer_grad(inputs),
             Op::Accuracy => accuracy::infer(inputs),
+            Op::Unscale(op) => op.infer(inputs),
+            Op::LossScaleUpdate(op) => op.infer(inputs),
             Op::Sgd(op) => op.infer(inputs),
             Op::Adam(op) => op.infer(inputs),
             Op::Group(op) => op.infer(inputs),
@@ -277,6 +289,7 @@ impl Op {
             Op::Split(_) | Op::Group(_) => &[],
             Op::ReluMask | Op::BatchNormAddRelu(_) => &["", "mask"],
             Op::MaxPool2dIndices(_) => &["", "indices"],
+            Op::LossScaleUpdate(_) => &["", "", "", "step"],
             _ => &[""],
         }
     }
@@ -285,7 +298,9 @@ impl Op {
     pub fn output_role(&self, index: usize, phase: Phase) -> Role {
         match self {
             Op::SoftmaxCrossEntropy(_) | Op::Accuracy => Role::Metric,
-            Op::BatchNormStats => Role::Statistic,
+            Op::BatchNormStats | Op::LossScaleUpdate(_) => Role::Statistic,
+            Op::Unscale(_) if index == 0 => Role::Statistic,
+            Op::Unscale(_) => Role::ParameterGradient,
             Op::Conv2dWeightGrad(_) | Op::LinearWeightGrad | Op::BiasGrad => Role::ParameterGradient,
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) if index > 0 => Role::ParameterGradient,
             Op::ReluBiasGrad | Op::MaxPool2dReluBiasGrad(_) if index > 0 => Role::ParameterGradient,
@@ -299,6 +314,7 @@ impl Op {
     pub fn updates(&self) -> Cow<'static, [(usize, usize)]> {
         Cow::Borrowed(match self {
             Op::BatchNormUpdate(_) => &[(2, 0), (3, 1)],
+            Op::LossScaleUpdate(_) => &[(0, 0), (1, 1), (2, 2)],
             Op::Sgd(op) if op.has_momentum() => &[(0, 0), (2, 1)],
             Op::Sgd(_) => &[(0, 0)],
             Op::Adam(_) => &[(0, 0), (2, 1), (3, 2)],
@@ -312,9 +328,11 @@ impl Op {
         !self.updates().is_empty()
     }
 
-    /// Inputs an output may overwrite, as (input, output), best first. Every kernel of the op must accept it.
+    /// Inputs an output may overwrite, as (input, output), best first. Every kernel of the op must accept it, and all pairs at
+    /// once that have neither an input nor an output in common.
     pub fn in_place(&self) -> &'static [(usize, usize)] {
         match self {
+            Op::Unscale(op) => op.in_place(),
             Op::Relu | Op::ReluMask | Op::Dropout(_) | Op::DropoutGrad(_) => &[(0, 0)],
             Op::BatchNorm(_) | Op::BatchNormRelu(_) => &[(0, 0)],
             Op::BatchNormAddRelu(_) => &[(0, 0), (5, 0)],

@@ -1,8 +1,9 @@
 //! Softmax and cross-entropy in one: the mean over the rows whose label is not ignored.
 //!
-//! With smoothing s and K classes the target is `(1 − s) · onehot + s / K`. The backward reads logits and labels.
+//! With smoothing s and K classes the target is `(1 − s) · onehot + s / K`. The backward reads logits and labels,
+//! and with loss scaling the scale: dlogits are those of the mean loss times the scale, before anything is rounded to half.
 
-use super::{Inferred, arity, same_type};
+use super::{Inferred, arity, same_type, vector};
 use serde::{Deserialize, Serialize};
 use vdnn_tensor::{DType, TensorType};
 
@@ -46,7 +47,11 @@ impl SoftmaxCrossEntropy {
     }
 
     pub(super) fn infer_grad(&self, inputs: &[&TensorType]) -> Inferred {
-        self.infer(inputs)?;
+        arity(inputs, 2..=3)?;
+        self.infer(&inputs[..2])?;
+        if let Some(scale) = inputs.get(2) {
+            vector("the scale", 1, inputs[0], scale)?;
+        }
         Ok(vec![inputs[0].clone()])
     }
 }

@@ -8,8 +8,8 @@ use super::operand::{Input, Output, Source};
 use super::real::Real;
 use super::{
     accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_relu, bias,
-    by_way_of_f32, cast, concat, conv2d, conv2d_relu, dropout, flatten, group, linear, local_response_norm, max_pool2d,
-    relu, sgd, softmax_cross_entropy,
+    by_way_of_f32, cast, concat, conv2d, conv2d_relu, dropout, flatten, group, linear, local_response_norm,
+    loss_scale_update, max_pool2d, relu, sgd, softmax_cross_entropy, unscale,
 };
 use crate::{DeviceError, View, ViewMut};
 use vdnn_graph::Op;
@@ -113,6 +113,8 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::SoftmaxCrossEntropy(op) => softmax_cross_entropy::forward::<T>(op, launch),
         Op::SoftmaxCrossEntropyGrad(op) => softmax_cross_entropy::grad::<T>(op, launch),
         Op::Accuracy => accuracy::forward::<T>(launch),
+        Op::Unscale(op) => unscale::forward::<T>(op, launch),
+        Op::LossScaleUpdate(op) => loss_scale_update::update::<T>(op, launch),
         Op::Sgd(op) => sgd::update::<T>(op, launch),
         Op::Adam(op) => adam::update::<T>(op, launch),
         Op::Group(op) => group::run(op, launch),
@@ -212,7 +214,8 @@ impl<'a> Launch<'a> {
         Ok(view)
     }
 
-    fn take_output(&mut self, index: usize) -> Result<Output<'a>, DeviceError> {
+    /// Takes an output of any type.
+    pub(super) fn take_output(&mut self, index: usize) -> Result<Output<'a>, DeviceError> {
         let slot = self.outputs.get_mut(index).map(|slot| std::mem::replace(slot, Output::InPlace(0)));
         slot.ok_or_else(|| self.refuse(format!("output {index} is missing")))
     }

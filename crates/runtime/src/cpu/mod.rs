@@ -36,6 +36,7 @@ mod group;
 mod launch;
 mod linear;
 mod local_response_norm;
+mod loss_scale_update;
 mod matrix;
 mod max_pool2d;
 mod operand;
@@ -46,6 +47,7 @@ mod relu;
 mod sgd;
 mod softmax_cross_entropy;
 mod stretch;
+mod unscale;
 
 pub use choices::{LOOP, choices, choices_of, pieces, pieces_of};
 pub use launch::{Launch, launch};

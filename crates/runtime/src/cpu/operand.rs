@@ -43,9 +43,9 @@ pub enum Output<'a> {
     F16(ViewMut<'a, f16>),
     /// bfloat16.
     BF16(ViewMut<'a, bf16>),
-    /// Integers (no op makes any today; a device may hold them all the same).
+    /// Counters of steps.
     I32(ViewMut<'a, i32>),
-    /// Counters (as above).
+    /// The number of steps taken.
     U64(ViewMut<'a, u64>),
     /// A mask or indices.
     U8(ViewMut<'a, u8>),

@@ -20,11 +20,12 @@ pub(super) fn forward<T: Real>(op: &SoftmaxCrossEntropy, mut launch: Launch<'_>)
     Ok(())
 }
 
-/// (logits, labels) → dlogits of the mean loss, also over the logits.
+/// (logits, labels, scale?) → dlogits of the mean loss, times the scale; also over the logits.
 pub(super) fn grad<T: Real>(op: &SoftmaxCrossEntropy, mut launch: Launch<'_>) -> Result<(), DeviceError> {
     let logits = launch.source::<T>(0, 0)?;
     let n = launch.samples();
     let labels = targets(op, &launch)?;
+    let scale = if launch.inputs.len() > 2 { launch.scalar::<T>(2)?.wide() } else { 1.0 };
     let mut dlogits = launch.output::<T>(0)?;
     for row in 0..n {
         let out = dlogits.part(row, n);
@@ -32,7 +33,7 @@ pub(super) fn grad<T: Real>(op: &SoftmaxCrossEntropy, mut launch: Launch<'_>) ->
             out.copy_from_slice(logits.part(row, n));
         }
         match labels.at(row) {
-            Some(label) => row_grad(op, out, label, 1.0 / labels.counted as f64),
+            Some(label) => row_grad(op, out, label, scale / labels.counted as f64),
             None => out.fill(T::ZERO),
         }
     }

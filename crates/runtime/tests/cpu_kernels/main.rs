@@ -6,6 +6,7 @@ mod conv2d_relu;
 mod encodings;
 mod golden;
 mod half;
+mod loss_scaling;
 
 use golden::{Case, Form, Real, cases, run, types};
 use vdnn_graph::Op;

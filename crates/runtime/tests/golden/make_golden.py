@@ -409,7 +409,39 @@ def optimizers():
     file.save("optimizers")
 
 
+def loss_scale():
+    """What `torch.amp.GradScaler` makes of scripted steps: before each the gradient; after it scale, good steps, w. No random numbers."""
+    tensors, metadata = {}, {"torch": torch.__version__}
+    script = "fffoffffffofofffffffooooooffffffffffffff"  # finite, overflow
+    optimizers = {
+        "sgd": lambda p: torch.optim.SGD([p], lr=0.1, momentum=0.9, dampening=0.5, weight_decay=0.1),
+        "adam": lambda p: torch.optim.Adam([p], lr=0.1),
+    }
+    for name, initial, interval, steps, odd in [("sgd.interval3", 65536.0, 3, script, "inf"), ("sgd.first_skipped", 1024.0, 2, "ooo" + script, "nan"),
+                                                ("adam.first_skipped", 65536.0, 5, "oooo" + script, "-inf")]:
+        p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+        optimizer = optimizers[name.split(".")[0]](p)
+        scaler = torch.amp.GradScaler("cpu", init_scale=initial, growth_interval=interval)
+        scaler.scale(torch.zeros(1))
+        rows = []
+        for at, step in enumerate(steps):
+            g = torch.tensor([1.0, 0.25, -0.5]) * (1 + at % 3)
+            p.grad = g * scaler.get_scale()
+            if step == "o":
+                p.grad[at % 3] = float(odd)
+            rows.append([*p.grad.tolist()])
+            scaler.step(optimizer)
+            scaler.update()
+            rows[-1] += [scaler.get_scale(), scaler.state_dict()["_growth_tracker"], *p.detach().tolist()]
+        tensors[name] = np.array(rows, np.float64)
+        metadata[name] = json.dumps({"initial": initial, "interval": interval})
+    usual = torch.amp.GradScaler("cpu")
+    metadata["usual"] = json.dumps({"initial": usual.get_scale(), "growth": usual.get_growth_factor(), "backoff": usual.get_backoff_factor(),
+                                    "interval": usual.get_growth_interval()})
+    save_file(tensors, HERE / "loss_scale.safetensors", metadata)
+
+
 if __name__ == "__main__":
     for make in (conv2d, batch_norm, max_pool2d, avg_pool2d, local_response_norm, linear, elementwise, dropout, loss, optimizers,
-                 batch_norm_relu, half):
+                 batch_norm_relu, half, loss_scale):
         make()

@@ -1,6 +1,7 @@
 //! Whole networks on the CPU device.
 
 mod disk;
+mod f16;
 mod mixed;
 mod policies;
 mod rounding;

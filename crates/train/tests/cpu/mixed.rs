@@ -14,7 +14,7 @@ const FUSED: Passes = Passes { fuse: true, storage: None };
 const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16) };
 
 /// A small VGG with batch normalisation; everything else by its name.
-fn network(model: &str, options: &ModelOptions) -> Result<Net, BuildError> {
+pub fn network(model: &str, options: &ModelOptions) -> Result<Net, BuildError> {
     if model != "vgg-norm" {
         return vdnn_models::build(model, options).map_err(Into::into);
     }

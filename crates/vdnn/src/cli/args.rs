@@ -65,7 +65,7 @@ pub enum Dtype {
     Tf32,
     /// bfloat16 feature maps; single precision weights, statistics and sums.
     Bf16,
-    /// Half precision feature maps, likewise; not for training.
+    /// Half precision feature maps, likewise; training scales the loss.
     F16,
     /// Double precision (CPU).
     F64,
@@ -97,7 +97,7 @@ pub struct OptimizerArgs {
     /// Weight decay.
     #[arg(long, value_parser = number, default_value_t = 5e-4)]
     pub weight_decay: f64,
-    /// When parameters are updated: right after their gradient, or all at the end.
+    /// When parameters are updated: right after their gradient, or all at the end (in f16 always).
     #[arg(long, value_enum, default_value_t = Update::Layer)]
     pub update: Update,
 }

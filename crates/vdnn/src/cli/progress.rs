@@ -3,6 +3,13 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
+use vdnn_train::{LossScale, StepResult};
+
+/// `loss scale 32768, 3 steps skipped`.
+pub fn in_words(LossScale { scale, skipped_steps }: LossScale) -> String {
+    let steps = if skipped_steps == 1 { "step" } else { "steps" };
+    format!("loss scale {scale}, {skipped_steps} {steps} skipped")
+}
 
 /// Shows the steps of one epoch.
 pub struct Progress {
@@ -28,8 +35,10 @@ impl Progress {
     }
 
     /// Shows one step.
-    pub fn step(&self, batch: u64, loss: f64, images_per_second: f64, line: bool) {
-        let message = format!("loss {loss:.4}  {images_per_second:.0} images/s");
+    pub fn step(&self, batch: u64, result: &StepResult, images_per_second: f64, line: bool) {
+        let scaled = result.loss_scale.map_or(String::new(), |now| format!("  {}", in_words(now)));
+        let skipped = if result.skipped { "  step skipped: gradients overflow f16" } else { "" };
+        let message = format!("loss {:.4}  {images_per_second:.0} images/s{scaled}{skipped}", result.loss);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(batch);

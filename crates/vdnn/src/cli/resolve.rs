@@ -61,17 +61,6 @@ fn dtype(dtype: Dtype) -> (DType, Precision, Option<DType>) {
     }
 }
 
-/// Refuses arithmetic that a network is not trained in.
-pub fn trainable(dtype: Dtype) -> Result<()> {
-    if dtype == Dtype::F16 {
-        bail!(
-            "--dtype f16: gradients below 6e-8 vanish in f16, and loss scaling, which keeps them, is not there yet; train \
-             with bf16, which has the range of f32"
-        );
-    }
-    Ok(())
-}
-
 /// The device asked for, or the best one present; refuses arithmetic it does not have.
 pub fn device(asked: Option<DeviceName>, dtype: Dtype) -> Result<DeviceName> {
     let device = asked.unwrap_or_else(DeviceName::best);

@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::args::{DataArgs, DeviceArgs, ModelArgs, OptimizerArgs, PlanArgs, number};
-use super::progress::Progress;
+use super::progress::{Progress, in_words};
 use super::resolve::{self, BuildError};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -18,7 +18,8 @@ use vdnn_runtime::Device;
 use vdnn_schedule::{Direction, Space};
 use vdnn_tensor::format_bytes;
 use vdnn_train::{
-    Checkpoint, Decay, Evaluation, EvaluationSum, Feed, LearningRate, Recipe, RunState, Trainer, WeightedMean,
+    Checkpoint, Decay, Evaluation, EvaluationSum, Feed, LearningRate, LossScale, Recipe, RunState, StepResult, Trainer,
+    WeightedMean,
 };
 
 /// More kernel threads than any processor has cores for.
@@ -89,7 +90,6 @@ enum Last {
 
 /// Trains and reports.
 pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
-    resolve::trainable(args.model.dtype)?;
     let resumed = args.resume.as_deref().map(|path| load_resume(path, args)).transpose()?;
     let seed = resumed.as_ref().map_or(args.model.seed.unwrap_or(0), |(_, state, _)| state.seed);
     let splits = open_data(&args.data, &args.model, seed)?;
@@ -136,7 +136,7 @@ fn recipe(args: &TrainArgs, run: &Run, device: DeviceName, seed: u64) -> Result<
 /// What a run records.
 #[derive(Default)]
 struct Log {
-    steps: Vec<(u64, f64)>,
+    steps: Vec<Value>,
     epochs: Vec<Value>,
     step_seconds: Vec<f64>,
     images: u64,
@@ -174,10 +174,11 @@ fn train_epochs(
             let feed = Feed { images: &next.images, labels: &next.labels };
             let result = trainer.step(feed, rate.at(step))?;
             let seconds = started.elapsed().as_secs_f64();
-            log.step(step, result.loss, seconds, next.len as u64, args.log_interval);
+            log.step(step, &result, seconds, next.len as u64, args.log_interval);
             mean.add(result.loss, result.samples);
-            let line = args.log_interval > 0 && step.is_multiple_of(args.log_interval);
-            progress.step(batch + 1, result.loss, next.len as f64 / seconds, line);
+            // A skipped step is shown whatever the interval.
+            let line = result.skipped || args.log_interval > 0 && step.is_multiple_of(args.log_interval);
+            progress.step(batch + 1, &result, next.len as f64 / seconds, line);
         }
         end_epoch(run, trainer, log, epoch, mean.mean(), progress)?;
         if let Some(folder) = &args.output {
@@ -199,9 +200,13 @@ fn train_epochs(
 }
 
 impl Log {
-    fn step(&mut self, step: u64, loss: f64, seconds: f64, images: u64, interval: u64) {
-        if interval > 0 && step.is_multiple_of(interval) {
-            self.steps.push((step, loss));
+    fn step(&mut self, step: u64, result: &StepResult, seconds: f64, images: u64, interval: u64) {
+        if result.skipped || interval > 0 && step.is_multiple_of(interval) {
+            let mut entry = json!({ "step": step, "loss": result.loss });
+            if let Some(LossScale { scale, .. }) = result.loss_scale {
+                (entry["loss_scale"], entry["skipped"]) = (json!(scale), json!(result.skipped));
+            }
+            self.steps.push(entry);
         }
         self.step_seconds.push(seconds);
         self.images += images;
@@ -264,7 +269,7 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
     let (planned, measured) = (trainer.peak_bytes(Space::Device), trainer.measured_peak());
     let schedule = Arc::clone(&trainer.planned().schedule);
     let sha256 = trainer.weights_sha256()?;
-    let steps: Vec<Value> = log.steps.iter().map(|&(step, loss)| json!({ "step": step, "loss": loss })).collect();
+    let scaled = trainer.loss_scale()?;
     let (offload, prefetch) =
         (schedule.transfer_bytes(Direction::Offload), schedule.transfer_bytes(Direction::Prefetch));
     let document = json!({
@@ -272,7 +277,7 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
         "device_details": description.details,
         "model": args.model.model,
         "policy": schedule.policy,
-        "steps": steps,
+        "steps": log.steps,
         "epochs": log.epochs,
         "test_accuracy": log.last.map(|result| result.accuracy),
         "images_per_second": log.images_per_second(),
@@ -287,13 +292,16 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
         "prefetch_bytes_per_step": prefetch,
         "disk_write_bytes_per_step": schedule.disk_bytes(Direction::Offload),
         "disk_read_bytes_per_step": schedule.disk_bytes(Direction::Prefetch),
+        "loss_scale": scaled.map(|now| now.scale),
+        "skipped_steps": scaled.map(|now| now.skipped_steps),
         "weights_sha256": sha256,
     });
+    let scaled = scaled.map_or(String::new(), |now| format!("{}\n", in_words(now)));
     let accuracy = log.last.map_or("not measured".to_string(), |r| format!("{:.2} %", r.accuracy * 100.0));
     let text = format!(
         "{} on {} under {}: test accuracy {accuracy}, {:.0} images/s, {:.1} ms a step\n\
          device memory: planned {} ({planned} bytes), measured {}; offloaded {} a step\n\
-         weights sha256 {sha256}",
+         {scaled}weights sha256 {sha256}",
         args.model.model,
         description.name,
         schedule.policy,
