@@ -12,6 +12,7 @@
 
 mod first_fit;
 mod planned;
+mod shelf;
 mod size_class;
 
 use vdnn_tensor::Bytes;

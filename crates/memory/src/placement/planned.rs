@@ -6,6 +6,7 @@
 //! it, again and again. Quadratic in the number of items that meet, so beyond [`EXHAUSTIVE`] items the online pool in time
 //! order stands in.
 
+use super::shelf::Shelf;
 use super::{Item, extent, first_fit, time_order};
 use std::cmp::Reverse;
 use vdnn_tensor::Bytes;
@@ -27,27 +28,24 @@ pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, enough: Bytes
         return best.1;
     }
     let least = live_peak(items).saturating_add(base);
-    let mut best_order = Vec::new();
+    let (mut best_order, mut shelf) = (Vec::new(), Shelf::new(base, alignment));
     for order in orders(items) {
         if best.0 <= least.max(enough) {
             break;
         }
-        let offsets = lowest_free(items, &order, base, alignment);
-        let candidate = (extent(items, &offsets), offsets);
-        if candidate.0 < best.0 || best_order.is_empty() {
+        let candidate = lowest_free(items, &order, &mut shelf, best.0);
+        if candidate.is_some() || best_order.is_empty() {
             best_order = order;
         }
-        if candidate.0 < best.0 {
-            best = candidate;
-        }
+        best = candidate.unwrap_or(best);
     }
     let near = enough.max(least + ((least - base) as f64 * SPARE) as Bytes);
     if best.0 <= near {
         return best.1;
     }
     let changes = (COMPARISONS / (items.len() * items.len())).min(CHANGES);
-    let improved = improve(items, best_order, near, base, alignment, changes);
-    if extent(items, &improved) < best.0 { improved } else { best.1 }
+    let improved = improve(items, best_order, near, &mut shelf, changes);
+    if improved.0 < best.0 { improved.1 } else { best.1 }
 }
 
 /// The orders that are tried.
@@ -74,12 +72,12 @@ fn improve(
     items: &[Item],
     mut order: Vec<usize>,
     near: Bytes,
-    base: Bytes,
-    alignment: Bytes,
+    shelf: &mut Shelf,
     changes: usize,
-) -> Vec<Bytes> {
-    let mut best = lowest_free(items, &order, base, alignment);
-    let mut least = extent(items, &best);
+) -> (Bytes, Vec<Bytes>) {
+    let Some((mut least, mut best)) = lowest_free(items, &order, shelf, Bytes::MAX) else {
+        return (Bytes::MAX, Vec::new());
+    };
     let mut turn = 0;
     for _ in 0..changes {
         let top = |&at: &usize| items[order[at]].bytes > 0 && best[order[at]] + items[order[at]].bytes == least;
@@ -90,44 +88,36 @@ fn improve(
         // Those just before it first: they change least.
         let Some(&other) = others.iter().rev().nth(turn) else { break };
         order.swap(top, other);
-        let offsets = lowest_free(items, &order, base, alignment);
-        let found = extent(items, &offsets);
-        if found < least {
-            (best, least, turn) = (offsets, found, 0);
+        if let Some(found) = lowest_free(items, &order, shelf, least) {
+            ((least, best), turn) = (found, 0);
         } else {
             order.swap(top, other);
             turn += 1;
         }
     }
-    best
+    (least, best)
 }
 
-/// Places items one by one at the lowest address free during their whole interval.
-fn lowest_free(items: &[Item], order: &[usize], base: Bytes, alignment: Bytes) -> Vec<Bytes> {
-    let floor = base.next_multiple_of(alignment);
-    let mut offsets = vec![floor; items.len()];
-    // Placed items by address: a scan in address order finds the first gap without sorting each time.
-    let mut placed: Vec<(Bytes, Item)> = Vec::with_capacity(items.len());
+/// Places items one by one at the lowest address free during their whole interval: the extent, and where. `None` as soon as
+/// the extent is not below `limit`.
+fn lowest_free(items: &[Item], order: &[usize], shelf: &mut Shelf, limit: Bytes) -> Option<(Bytes, Vec<Bytes>)> {
+    shelf.clear();
+    let mut offsets = vec![shelf.floor(); items.len()];
+    let mut extent = 0;
     for &i in order {
-        let item = items[i];
+        let item = &items[i];
         if item.bytes == 0 {
             continue;
         }
-        let mut at = floor;
-        for (other_at, other) in &placed {
-            if other.start > item.end || item.start > other.end {
-                continue;
-            }
-            if at + item.bytes <= *other_at {
-                break;
-            }
-            at = at.max((other_at + other.bytes).next_multiple_of(alignment));
+        let at = shelf.lowest(item);
+        extent = extent.max(at + item.bytes);
+        if extent >= limit {
+            return None;
         }
         offsets[i] = at;
-        let slot = placed.partition_point(|&(other_at, _)| other_at <= at);
-        placed.insert(slot, (at, item));
+        shelf.put(item, at);
     }
-    offsets
+    Some((extent, offsets))
 }
 
 /// By item: the most bytes that any step of its time needs.
