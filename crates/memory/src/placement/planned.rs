@@ -3,8 +3,9 @@
 //! Orders: by size, by size × time, by time (nested lifetimes stack), long-lived first, and what lives at the fullest steps
 //! first (by size or by time). Each item goes to the lowest address where no item that meets it in time lies. Where all
 //! orders leave more than [`SPARE`] over what is live, the item on top changes places in the best order with one that meets
-//! it, again and again. Quadratic in the number of items that meet, so beyond [`EXHAUSTIVE`] items the online pool in time
-//! order stands in.
+//! it, again and again. Where that does not help either, and the addresses are to be kept and not only asked for, what lies
+//! too high goes to the front of its order, round after round. Quadratic in the number of items that meet, so beyond
+//! [`EXHAUSTIVE`] items the online pool in time order stands in.
 
 use super::shelf::Shelf;
 use super::{Item, extent, first_fit, time_order};
@@ -19,9 +20,13 @@ const SPARE: f64 = 0.01;
 const COMPARISONS: usize = 10_000_000;
 /// Changes of an order at most.
 const CHANGES: usize = 400;
+/// The same two limits of lifting what lies too high, for each order.
+const COMPARISONS_LIFTING: usize = 40_000_000;
+const ROUNDS: usize = 60;
 
-/// The lowest extent found, or the first of at most `enough`.
-pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, enough: Bytes) -> Vec<Bytes> {
+/// The lowest extent found, or the first of at most `enough` where there is such a limit. Without one the search is longer.
+pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, limit: Option<Bytes>) -> Vec<Bytes> {
+    let enough = limit.unwrap_or(0);
     let online = first_fit::place(items, base, alignment);
     let mut best = (extent(items, &online), online);
     if items.len() > EXHAUSTIVE || best.0 <= enough {
@@ -44,8 +49,17 @@ pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, enough: Bytes
         return best.1;
     }
     let changes = (COMPARISONS / (items.len() * items.len())).min(CHANGES);
-    let improved = improve(items, best_order, near, &mut shelf, changes);
-    if improved.0 < best.0 { improved.1 } else { best.1 }
+    let mut keep = |found: (Bytes, Vec<Bytes>)| {
+        if found.0 < best.0 {
+            best = found;
+        }
+        best.0 <= near
+    };
+    if !keep(improve(items, best_order, near, &mut shelf, changes)) && limit.is_none() {
+        let rounds = (COMPARISONS_LIFTING / (items.len() * items.len())).min(ROUNDS);
+        orders(items).into_iter().any(|order| keep(lift(items, order, near, &mut shelf, rounds)));
+    }
+    best.1
 }
 
 /// The orders that are tried.
@@ -96,6 +110,26 @@ fn improve(
         }
     }
     (least, best)
+}
+
+/// Puts what ends above `near` in front of all others, keeping both parts in their order, and places again: what found no room
+/// below chooses first next time. So many rounds, or until nothing ends there.
+fn lift(items: &[Item], mut order: Vec<usize>, near: Bytes, shelf: &mut Shelf, rounds: usize) -> (Bytes, Vec<Bytes>) {
+    let mut best = (Bytes::MAX, Vec::new());
+    for _ in 0..rounds {
+        let Some(found) = lowest_free(items, &order, shelf, Bytes::MAX) else { break };
+        let high = |&i: &usize| items[i].bytes > 0 && found.1[i] + items[i].bytes > near;
+        let (mut front, rest): (Vec<usize>, Vec<usize>) = order.into_iter().partition(high);
+        if found.0 < best.0 {
+            best = found;
+        }
+        if front.is_empty() {
+            break;
+        }
+        front.extend(rest);
+        order = front;
+    }
+    best
 }
 
 /// Places items one by one at the lowest address free during their whole interval: the extent, and where. `None` as soon as
