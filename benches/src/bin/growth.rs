@@ -1,14 +1,18 @@
 //! How time grows with depth: planning (`hybrid`), compiling, simulating and checking of ever deeper networks.
 //!
-//! Prints one JSON document: seconds on the processor (of the clock where the system does not say) of each by network and steps,
-//! and for each the exponent of the number of steps that fits them best (least squares of logarithms). Predictions on a described
-//! machine, one thread, no GPU.
+//! Prints one JSON document: seconds of a processor (this thread's) of each by network, medians of several runs, and for each
+//! the exponents of the number of steps and of commands that fit them best (least squares of logarithms): a deep network's
+//! schedule may have more commands a step, since it depends on what the plan moves. Predictions on a described machine, one
+//! thread, no GPU.
+//!
+//! What is quick is also timed `cold`: before each run the caches are filled with other bytes. A small network then finds as
+//! little in them as a deep one does that is too large for them, and what still grows faster than the steps is work.
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use std::sync::OnceLock;
-use std::time::Instant;
+use std::hint::black_box;
 use vdnn::autograd::{Optimizer, Options as Differentiation, differentiate};
 use vdnn::graph::op::Sgd;
 use vdnn::graph::{InPlace, Program};
@@ -37,10 +41,15 @@ struct Cli {
     machine: String,
 }
 
-/// Seconds that a measurement lasts at least: the system counts in steps of some milliseconds.
-const LONG_ENOUGH: f64 = 0.3;
+/// Seconds that a measurement lasts at least, and runs of it at least where one is quick, of which the median counts.
+const LONG_ENOUGH: f64 = 0.5;
+const RUNS: usize = 7;
+/// Seconds from which on a run is not quick: it is timed once.
+const SLOW: f64 = 1.0;
+/// Bytes that fill the caches.
+const CACHES: usize = 96 << 20;
 /// What is timed, in this order.
-const PARTS: [&str; 4] = ["plan", "compile", "simulate", "check"];
+const PARTS: [&str; 7] = ["plan", "compile", "simulate", "check", "compile_cold", "simulate_cold", "check_cold"];
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
@@ -48,27 +57,38 @@ fn main() -> Result<()> {
     let mut points = Vec::new();
     for model in &cli.models {
         let point = timed(&cli, &machine, model)?;
-        eprintln!("{model}: {} steps, {:.4?} s", point.0, point.1);
+        eprintln!("{model}: {} steps, {} commands, {:.4?} s", point.steps, point.commands, point.seconds);
         points.push(point);
     }
     let rows: Vec<Value> = cli.models.iter().zip(&points).map(|(model, point)| row(model, point)).collect();
-    let exponent = |part: usize| exponent(points.iter().map(|(steps, seconds)| (*steps as f64, seconds[part])));
-    let exponents: serde_json::Map<String, Value> =
-        PARTS.iter().enumerate().map(|(part, name)| (name.to_string(), json!(exponent(part)))).collect();
+    let exponents = |size: fn(&Point) -> usize| -> serde_json::Map<String, Value> {
+        let of = |part: usize| exponent(points.iter().map(|point| (size(point) as f64, point.seconds[part])));
+        PARTS.iter().enumerate().map(|(part, name)| (name.to_string(), json!(of(part)))).collect()
+    };
+    let (steps, commands) = (exponents(|point| point.steps), exponents(|point| point.commands));
     let (batch_size, share) = (cli.batch_size, cli.share);
-    let document = json!({ "machine": machine.name, "batch_size": batch_size, "share": share, "rows": rows, "exponents": exponents });
+    let document = json!({ "machine": machine.name, "batch_size": batch_size, "share": share, "rows": rows,
+        "exponents_of_steps": steps, "exponents_of_commands": commands });
     println!("{}", serde_json::to_string_pretty(&document)?);
     Ok(())
 }
 
-fn row(model: &str, (steps, seconds): &(usize, [f64; 4])) -> Value {
-    let mut row = json!({ "model": model, "steps": steps });
-    PARTS.iter().zip(seconds).for_each(|(part, seconds)| row[format!("{part}_seconds")] = json!(seconds));
+/// What one network took.
+struct Point {
+    /// Steps of its iteration, and commands of the schedule.
+    steps: usize,
+    commands: usize,
+    /// By part.
+    seconds: [f64; 7],
+}
+
+fn row(model: &str, point: &Point) -> Value {
+    let mut row = json!({ "model": model, "steps": point.steps, "commands": point.commands });
+    PARTS.iter().zip(point.seconds).for_each(|(part, seconds)| row[format!("{part}_seconds")] = json!(seconds));
     row
 }
 
-/// Steps of a network's iteration, and seconds of each part.
-fn timed(cli: &Cli, machine: &Machine, model: &str) -> Result<(usize, [f64; 4])> {
+fn timed(cli: &Cli, machine: &Machine, model: &str) -> Result<Point> {
     let program = training(model, cli.batch_size)?;
     let kernels = machine.kernel_table(&program)?;
     let homes = HomeLayout::for_graphs(&[&program.graph], 256);
@@ -78,15 +98,24 @@ fn timed(cli: &Cli, machine: &Machine, model: &str) -> Result<(usize, [f64; 4])>
     let kept = compile(&problem(None), &none.plan(&problem(None))?, "none")?;
     let budget = (kept.peak_bytes(vdnn::schedule::Space::Device) as f64 * cli.share) as u64;
     let problem = problem(Some(budget));
-    let (planning, plan) = mean(|| hybrid.plan(&problem));
+    let (planning, plan) = timed_run(|| hybrid.plan(&problem));
     let plan = plan?;
-    let (compiling, schedule) = mean(|| compile(&problem, &plan, "hybrid"));
-    let schedule = schedule?;
-    let (simulating, timeline) = mean(|| simulate(&schedule, &kernels, &problem.links));
-    timeline?;
-    let (checking, violations) = mean(|| vdnn::check::check(&schedule, &program));
+    let schedule = compile(&problem, &plan, "hybrid")?;
+    let violations = vdnn::check::check(&schedule, &program);
     anyhow::ensure!(violations.is_empty(), "{model}: {violations:?}");
-    Ok((program.n_steps(), [planning, compiling, simulating, checking]))
+    let mut others = vec![0u8; CACHES];
+    let mut seconds = [planning; 7];
+    for (cold, seconds) in seconds[1..].chunks_mut(3).enumerate() {
+        let mut before = || {
+            if cold > 0 {
+                fill(&mut others)
+            }
+        };
+        seconds[0] = median(&mut before, || compile(&problem, &plan, "hybrid"));
+        seconds[1] = median(&mut before, || simulate(&schedule, &kernels, &problem.links));
+        seconds[2] = median(&mut before, || vdnn::check::check(&schedule, &program));
+    }
+    Ok(Point { steps: program.n_steps(), commands: schedule.commands.len(), seconds })
 }
 
 fn training(model: &str, batch_size: u64) -> Result<Program> {
@@ -109,26 +138,37 @@ fn of<'a>(
     Problem { program, kernels, links: machine.links(), homes, budgets, options, encoded: None }
 }
 
-/// Seconds of a run, as the mean of as many as take long enough to be measured, and what the last one made.
-fn mean<T>(run: impl Fn() -> T) -> (f64, T) {
+/// Seconds of one run, and what it made.
+fn timed_run<T>(run: impl Fn() -> T) -> (f64, T) {
     let started = now();
-    let mut runs = 0.0;
-    loop {
-        let made = run();
-        runs += 1.0;
-        let seconds = now() - started;
-        if seconds >= LONG_ENOUGH {
-            return (seconds / runs, made);
-        }
-    }
+    let made = run();
+    (now() - started, made)
 }
 
-/// Seconds that this thread has had of a processor, so that other programs beside it do not count; else the clock's.
+/// The median of the seconds of some runs, before each of which something is done that does not count.
+fn median<T>(before: &mut impl FnMut(), run: impl Fn() -> T) -> f64 {
+    let mut seconds: Vec<f64> = Vec::new();
+    while seconds.len() < RUNS || seconds.iter().sum::<f64>() < LONG_ENOUGH {
+        before();
+        seconds.push(timed_run(&run).0);
+        if seconds[0] > SLOW {
+            break;
+        }
+    }
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}
+
+/// Writes to every line of so many bytes that nothing else is left in the caches.
+fn fill(others: &mut [u8]) {
+    others.iter_mut().step_by(64).for_each(|byte| *byte = byte.wrapping_add(1));
+    black_box(others);
+}
+
+/// Seconds that this thread has had of a processor, so that other programs beside it do not count.
 fn now() -> f64 {
-    static STARTED: OnceLock<Instant> = OnceLock::new();
-    let used = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = used.as_ref().and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
-    nanoseconds.map_or_else(|| STARTED.get_or_init(Instant::now).elapsed().as_secs_f64(), |used| used * 1e-9)
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
 }
 
 /// The slope of the line through logarithms.

@@ -36,12 +36,12 @@ impl Grid {
     }
 
     /// The intervals a region covers: one of columns, or on a grid of one row one per row of the region.
-    pub(crate) fn intervals(&self, region: &Region) -> Vec<Range<u64>> {
-        if let Some(columns) = self.columns(region) {
-            return vec![columns];
-        }
-        let row = |i: u64| region.offset + i * region.row_stride;
-        (0..region.rows).map(|i| row(i)..row(i) + region.row_bytes).collect()
+    pub(crate) fn intervals(&self, region: &Region) -> impl Iterator<Item = Range<u64>> + use<> {
+        let columns = self.columns(region);
+        let (offset, stride, row_bytes) = (region.offset, region.row_stride, region.row_bytes);
+        let rows = if columns.is_some() { 0 } else { region.rows };
+        let row = move |i: u64| offset + i * stride..offset + i * stride + row_bytes;
+        columns.into_iter().chain((0..rows).map(row))
     }
 }
 
@@ -80,6 +80,6 @@ mod tests {
         assert_eq!(grid.columns(&Region::contiguous(BufferId(0), 0, 96)), None);
         assert_eq!(grid.columns(&Region { offset: 64, ..slice }), None);
         let flat = Grid { rows: 1, stride: 384 };
-        assert_eq!(flat.intervals(&slice), vec![32..96, 128..192, 224..288, 320..384]);
+        assert_eq!(flat.intervals(&slice).collect::<Vec<_>>(), vec![32..96, 128..192, 224..288, 320..384]);
     }
 }

@@ -3,9 +3,10 @@
 //! The paper's policies choose among the kernels of the whole batch; those that ask for it may also run a kernel in pieces of
 //! the batch, with about a piece's share of the workspace (docs/decisions/0017).
 
+use crate::estimate::Pace;
+use crate::held::Held;
 use crate::stream::with_streamed;
-use crate::stretch::Intervals;
-use crate::window::{Slack, windows};
+use crate::window::tight;
 use crate::{Gap, Liveness, MemoryPlan, Problem};
 use vdnn_graph::NodeId;
 use vdnn_schedule::Choice;
@@ -40,27 +41,27 @@ impl Offered {
 }
 
 /// Puts into `plan` an algorithm for every node, none of which makes a step hold more than `room` bytes when `gaps` are
-/// offloaded, nor, where it can be helped, more than `room - reserve`. `None` where not even the least workspace fits.
+/// offloaded, nor, where it can be helped, more than `room - reserve`. `None` where not even the least workspace fits. `held`
+/// is what the plan holds without them.
 pub(crate) fn choose_beside(
     problem: &Problem<'_>,
     plan: &MemoryPlan,
-    liveness: &Liveness,
+    (liveness, held): (&Liveness, &Held),
     gaps: &[Gap],
     (room, reserve): (Bytes, Bytes),
     offered: Offered,
 ) -> Option<MemoryPlan> {
     let gaps = &*with_streamed(problem, plan, liveness, gaps);
-    let tight = windows(problem, plan, gaps, Slack::Tight);
-    let mut intervals = Intervals::with_windows(problem, plan, liveness, &tight).ok()?;
-    intervals.workspaces.clear();
+    let held = held.under(problem, &tight(problem, &Pace::of(problem, plan), gaps));
     // A node's runs share one algorithm, so the run with the least room decides.
     let mut left: Vec<Option<Bytes>> = vec![None; problem.program.graph.nodes().len()];
-    for (u, held) in plan.order.iter().zip(intervals.live_profile()) {
+    for (u, held) in plan.order.iter().zip(held) {
         let here = room.checked_sub(held)?;
         let least = &mut left[u.node.index()];
         *least = Some(least.map_or(here, |other| other.min(here)));
     }
     let mut plan = plan.clone();
+    let mut algos = Vec::new();
     for node in problem.program.graph.node_ids() {
         let left = left[node.index()].unwrap_or(0);
         let rows = offered.rows(problem, node);
@@ -68,9 +69,10 @@ pub(crate) fn choose_beside(
         let choice = if offered == Offered::LeanPieces { about_as_fast(rows, fastest) } else { fastest };
         // The fastest needs no word.
         if choice > 0 {
-            plan.algos.insert(node, choice);
+            algos.push((node, choice));
         }
     }
+    plan.algos.append(&mut algos.into_iter().collect());
     Some(plan)
 }
 

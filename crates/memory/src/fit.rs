@@ -5,11 +5,12 @@
 //! floor is what the refusal states.
 
 use crate::address::extent_within_budget;
+use crate::estimate::{Copies, Pace, starts_under};
+use crate::held::Held;
 use crate::peak::largest_at_peak;
 use crate::stream::with_streamed;
-use crate::stretch::Intervals;
-use crate::stretch::Window;
-use crate::window::{Slack, windows};
+use crate::stretch::{Intervals, Window};
+use crate::window::{relaxed, tight};
 use crate::{Gap, Infeasible, Liveness, MemoryPlan, Problem};
 use vdnn_graph::{Step, Use};
 use vdnn_tensor::Bytes;
@@ -46,9 +47,8 @@ pub fn fit_to_budget(
         let peak = peak_of(problem, &plan, &liveness);
         Fitted { plan, peak }
     };
-    let relaxed = windows(problem, plan, gaps, Slack::Relaxed);
+    let Shapes { relaxed, tight, .. } = Shapes::of(problem, plan, gaps);
     let Some(budget) = problem.budgets.device else { return Ok(try_windows(&relaxed)) };
-    let tight = windows(problem, plan, gaps, Slack::Tight);
     let (first, least) = (try_windows(&relaxed), try_windows(&tight));
     if first.peak <= budget {
         return Ok(first);
@@ -61,7 +61,8 @@ pub fn fit_to_budget(
     let mut excess = 0;
     for _ in 0..ATTEMPTS {
         room = room.saturating_sub(excess);
-        let candidate = try_windows(&lengthen(problem, plan, &liveness, &relaxed, &tight, room));
+        let Ok(intervals) = Intervals::with_windows(problem, plan, &liveness, &tight) else { break };
+        let candidate = try_windows(&lengthen(problem, intervals.live_profile(), &relaxed, &tight, room));
         if candidate.peak <= budget {
             return Ok(candidate);
         }
@@ -70,25 +71,55 @@ pub fn fit_to_budget(
     Ok(least)
 }
 
-/// Windows for `gaps` under which no step holds more than `room` bytes, as long as that allows; addresses not considered.
+/// The longest and the shortest windows of some gaps.
+struct Shapes {
+    pace: Pace,
+    copies: Copies,
+    /// As long as the copies are estimated to take, and the seconds of the iteration then.
+    relaxed: Vec<Window>,
+    seconds: f64,
+    /// As short as the rules allow; kernels wait for copies.
+    tight: Vec<Window>,
+}
+
+impl Shapes {
+    fn of(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap]) -> Self {
+        let pace = Pace::of(problem, plan);
+        let tight = tight(problem, &pace, gaps);
+        let copies = Copies::of(problem, &tight, plan.order.len());
+        let (seconds, relaxed) = relaxed(problem, &pace, &copies, gaps, &tight);
+        Shapes { pace, copies, relaxed, seconds, tight }
+    }
+}
+
+/// Windows for `gaps` under which no step holds more than `room` bytes, as long as that allows, and the seconds that the
+/// iteration is estimated to take then; addresses not considered. `held` is what the plan holds without them.
 pub(crate) fn windows_within(
     problem: &Problem<'_>,
     plan: &MemoryPlan,
-    liveness: &Liveness,
+    (liveness, held): (&Liveness, &Held),
     gaps: &[Gap],
     room: Bytes,
-) -> Option<Vec<Window>> {
-    let holds = |chosen: &[Window]| {
-        let intervals = Intervals::with_windows(problem, plan, liveness, chosen).ok()?;
-        intervals.live_profile().into_iter().max()
+) -> Option<(f64, Vec<Window>)> {
+    let workspaces = problem.by_step(plan, |choice| choice.workspace);
+    let live = |chosen: &[Window]| {
+        let mut live = held.under(problem, chosen);
+        live.iter_mut().zip(&workspaces).for_each(|(live, workspace)| *live += workspace);
+        live
     };
+    let most = |live: &[Bytes]| live.iter().copied().max().unwrap_or(0);
     let gaps = &*with_streamed(problem, plan, liveness, gaps);
-    let relaxed = windows(problem, plan, gaps, Slack::Relaxed);
-    if holds(&relaxed)? <= room {
-        return Some(relaxed);
+    let Shapes { pace, copies, relaxed, seconds, tight } = Shapes::of(problem, plan, gaps);
+    if most(&live(&relaxed)) <= room {
+        return Some((seconds, relaxed));
     }
-    let tight = windows(problem, plan, gaps, Slack::Tight);
-    (holds(&tight)? <= room).then(|| lengthen(problem, plan, liveness, &relaxed, &tight, room))
+    let least = live(&tight);
+    if most(&least) > room {
+        return None;
+    }
+    let windows = lengthen(problem, least, &relaxed, &tight, room);
+    let seconds = starts_under(problem, &pace, &copies, &windows).last().copied()?;
+    Some((seconds, windows))
 }
 
 /// The extent of a plan's device arena, or one within the budget that compilation stays below.
@@ -108,21 +139,19 @@ pub(crate) fn with_windows(plan: &MemoryPlan, chosen: &[Window]) -> MemoryPlan {
     plan
 }
 
-/// Lengthens the tight windows towards the relaxed ones, step by step, as far as every step holds at most `room` bytes.
+/// Lengthens the tight windows towards the relaxed ones, step by step, as far as every step holds at most `room` bytes. `live`
+/// is what each step holds under the tight ones.
 ///
 /// Releases go in order of issue, fetches in order of need. A fetch never moves ahead of one that is needed earlier, since
 /// the copies up run one after the other.
 fn lengthen(
     problem: &Problem<'_>,
-    plan: &MemoryPlan,
-    liveness: &Liveness,
+    mut live: Vec<Bytes>,
     relaxed: &[Window],
     tight: &[Window],
     room: Bytes,
 ) -> Vec<Window> {
     let mut chosen = tight.to_vec();
-    let Ok(intervals) = Intervals::with_windows(problem, plan, liveness, tight) else { return chosen };
-    let mut live = intervals.live_profile();
     let bytes = |i: usize| problem.program.aliases.storage_bytes(tight[i].gap.root);
     let mut take = |step: u32, bytes: Bytes| {
         let fits = live[step as usize].saturating_add(bytes) <= room;

@@ -11,9 +11,9 @@
 
 use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::compile::compile_unplaced;
-use crate::estimate::stretched_starts;
 use crate::fit::{peak_of, windows_within, with_windows};
-use crate::recompute::{recompute_within, repeatable};
+use crate::held::Held;
+use crate::recompute::{Makers, recompute_within, repeatable};
 use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget};
 use vdnn_graph::{Phase, Role, Step, ValueId};
 use vdnn_sim::simulate;
@@ -74,6 +74,7 @@ pub(crate) struct Joint<'a> {
     pub halves: [f64; 2],
     policy: &'static str,
     offered: Offered,
+    makers: Makers<'a>,
 }
 
 /// Fates, and the share of the room that algorithms leave to copies under way.
@@ -88,6 +89,8 @@ struct Arranged {
     /// The order, and what is made again.
     plan: MemoryPlan,
     liveness: Liveness,
+    /// What is held while nothing leaves.
+    held: Held,
     /// What leaves.
     gaps: Vec<Gap>,
 }
@@ -124,7 +127,8 @@ impl<'a> Joint<'a> {
             .filter(|candidate| candidate.bytes >= least && candidate.gap.to.step.0 > candidate.gap.from.step.0 + 1)
             .collect();
         candidates.sort_by_key(|candidate| (candidate.gap.from.step, candidate.root));
-        let mut joint = Joint { problem, candidates, halves, policy, offered: Offered::Whole };
+        let makers = Makers::of(program);
+        let mut joint = Joint { problem, candidates, halves, policy, offered: Offered::Whole, makers };
         joint.find_repeatable();
         joint
     }
@@ -136,7 +140,7 @@ impl<'a> Joint<'a> {
 
     /// Leaves out what cannot be made again.
     fn find_repeatable(&mut self) {
-        let again = repeatable(self.problem.program, self.candidates.iter().map(|candidate| candidate.root));
+        let again = repeatable(&self.makers, self.candidates.iter().map(|candidate| candidate.root));
         for candidate in &mut self.candidates {
             candidate.repeatable = again.contains(&candidate.root);
         }
@@ -167,7 +171,7 @@ impl<'a> Joint<'a> {
             _ => None,
         });
         let most = (4 * program.n_steps()).max(LONGEST_ORDER);
-        let made = recompute_within(program, &forgotten.collect(), most).ok()?;
+        let made = recompute_within(&self.makers, &forgotten.collect(), most).ok()?;
         let plan = MemoryPlan { order: made.order, gaps: made.drops, ..MemoryPlan::keep_all(program) };
         let graph = &program.graph;
         let turns = plan.order.iter().position(|u| u.run > 0 || graph.node(u.node).phase != Phase::Forward)?;
@@ -184,15 +188,16 @@ impl<'a> Joint<'a> {
             };
             gaps.extend(liveness.gaps(root).filter(idle).take(most));
         }
-        Some(Arranged { plan, liveness, gaps })
+        let held = Held::of(self.problem, &plan, &liveness)?;
+        Some(Arranged { plan, liveness, held, gaps })
     }
 
     /// Seconds of the iteration within `room`, if addresses cost nothing; `None` when the fates do not fit.
     pub fn estimate(&self, decision: &Decision, room: Bytes) -> Option<f64> {
         let arranged = self.arrange(&decision.fates)?;
         let plan = self.algorithms(&arranged, decision, room)?;
-        let windows = windows_within(self.problem, &plan, &arranged.liveness, &arranged.gaps, room)?;
-        stretched_starts(self.problem, &plan, &windows).last().copied()
+        let about = (&arranged.liveness, &arranged.held);
+        windows_within(self.problem, &plan, about, &arranged.gaps, room).map(|(seconds, _)| seconds)
     }
 
     /// A whole plan for a decision, addresses within the budget included, and the room at which they fitted. Windows as long
@@ -201,7 +206,8 @@ impl<'a> Joint<'a> {
         let arranged = self.arrange(&decision.fates)?;
         let long = |room: Bytes| {
             let chosen = self.algorithms(&arranged, decision, room)?;
-            let windows = windows_within(self.problem, &chosen, &arranged.liveness, &arranged.gaps, room)?;
+            let about = (&arranged.liveness, &arranged.held);
+            let (_, windows) = windows_within(self.problem, &chosen, about, &arranged.gaps, room)?;
             let plan = with_windows(&chosen, &windows);
             Some((peak_of(self.problem, &plan, &arranged.liveness), Some(plan)))
         };
@@ -231,9 +237,9 @@ impl<'a> Joint<'a> {
     /// The arranged plan with the fastest algorithms that fit beside it.
     fn algorithms(&self, arranged: &Arranged, decision: &Decision, room: Bytes) -> Option<MemoryPlan> {
         let reserve = (room as f64 * decision.reserve) as Bytes;
-        let Arranged { plan, liveness, gaps } = arranged;
+        let Arranged { plan, liveness, held, gaps } = arranged;
         let offered = if decision.reserve > 0.0 { self.offered.lean() } else { self.offered };
-        choose_beside(self.problem, plan, liveness, gaps, (room, reserve), offered)
+        choose_beside(self.problem, plan, (liveness, held), gaps, (room, reserve), offered)
     }
 
     /// Seconds of the schedule that a plan makes; `None` when it makes none.

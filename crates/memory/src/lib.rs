@@ -25,6 +25,7 @@ mod emit;
 mod error;
 mod estimate;
 mod fit;
+mod held;
 mod homes;
 mod joint;
 mod layer_spans;

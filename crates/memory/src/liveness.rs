@@ -42,7 +42,10 @@ impl Gap {
 /// Accesses of every storage of a program under one order.
 #[derive(Clone, Debug)]
 pub struct Liveness {
-    accesses: Vec<Vec<Access>>,
+    /// Of all storages, one after the other.
+    accesses: Vec<Access>,
+    /// By root: where its accesses begin, and how many there are.
+    spans: Vec<(u32, u32)>,
     roots: Vec<ValueId>,
     /// Roots of what streams.
     streamed: Vec<ValueId>,
@@ -65,30 +68,38 @@ impl Liveness {
         for persistent in graph.persistents() {
             stays[persistent.initial.index()] = !homes.streams(&graph.value(persistent.initial).name);
         }
-        let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); graph.values().len()];
-        for (index, u) in order.iter().enumerate() {
+        // Each operand at most one access: that is room enough, found by counting first.
+        let mut spans = vec![(0u32, 0u32); stays.len()];
+        let operands = |u: &Use| {
             let node = graph.node(u.node);
-            let step = Step(index as u32);
             let reads = node.inputs.iter().map(|&id| (id, true));
-            let writes = node.outputs.iter().map(|&id| (id, false));
-            for (value, read) in reads.chain(writes) {
-                let root = program.aliases.root(value);
-                if stays[root.index()] {
-                    continue;
-                }
-                let list = &mut accesses[root.index()];
-                match list.last_mut() {
-                    Some(last) if last.step == step => {
-                        last.reads |= read;
-                        last.writes |= !read;
-                    }
-                    _ => list.push(Access { step, reads: read, writes: !read }),
+            reads.chain(node.outputs.iter().map(|&id| (id, false)))
+        };
+        let roots = |u| operands(u).map(|(value, read)| (program.aliases.root(value).index(), read));
+        let mut count = 0u32;
+        order.iter().flat_map(roots).filter(|&(root, _)| !stays[root]).for_each(|(root, _)| spans[root].1 += 1);
+        for span in &mut spans {
+            (span.0, count, span.1) = (count, count + span.1, 0);
+        }
+        let nothing = Access { step: Step(0), reads: false, writes: false };
+        let mut accesses = vec![nothing; count as usize];
+        for (index, u) in order.iter().enumerate() {
+            let step = Step(index as u32);
+            for (root, read) in roots(u).filter(|&(root, _)| !stays[root]) {
+                let (start, len) = &mut spans[root];
+                let next = (*start + *len) as usize;
+                if *len > 0 && accesses[next - 1].step == step {
+                    accesses[next - 1].reads |= read;
+                    accesses[next - 1].writes |= !read;
+                } else {
+                    accesses[next] = Access { step, reads: read, writes: !read };
+                    *len += 1;
                 }
             }
         }
-        let roots: Vec<ValueId> = graph.value_ids().filter(|id| !accesses[id.index()].is_empty()).collect();
+        let roots: Vec<ValueId> = graph.value_ids().filter(|id| spans[id.index()].1 > 0).collect();
         let streamed = roots.iter().copied().filter(|&root| is_home(graph.value(root).role)).collect();
-        Liveness { accesses, roots, streamed }
+        Liveness { accesses, spans, roots, streamed }
     }
 
     /// Roots of all storages used, in id order.
@@ -98,7 +109,8 @@ impl Liveness {
 
     /// A storage's accesses in time order.
     pub fn accesses(&self, root: ValueId) -> &[Access] {
-        &self.accesses[root.index()]
+        let (start, len) = self.spans[root.index()];
+        &self.accesses[start as usize..(start + len) as usize]
     }
 
     /// Roots of the storages whose homes are in host memory, in id order.

@@ -164,13 +164,29 @@ impl<'a> Problem<'a> {
         choice.unwrap_or_else(|| panic!("{} has no such choice", self.program.graph.node(node).name))
     }
 
+    /// Seconds of every step's kernel.
+    pub(crate) fn step_seconds(&self, plan: &MemoryPlan) -> Vec<f64> {
+        self.by_step(plan, |choice| choice.seconds)
+    }
+
+    /// What `of` says of every step's choice.
+    pub(crate) fn by_step<T: Copy>(&self, plan: &MemoryPlan, of: impl Fn(&Choice) -> T) -> Vec<T> {
+        let fastest = |node| self.kernels.of(node).first().or_else(|| self.kernels.pieces_of(node).first());
+        let mut by_node: Vec<Option<T>> = self.program.graph.node_ids().map(|node| fastest(node).map(&of)).collect();
+        for &node in plan.algos.keys() {
+            by_node[node.index()] = Some(of(self.chosen(plan, node)));
+        }
+        let missing = |node| -> ! { panic!("{} has no such choice", self.program.graph.node(node).name) };
+        plan.order.iter().map(|u| by_node[u.node.index()].unwrap_or_else(|| missing(u.node))).collect()
+    }
+
     /// Start time of every step in seconds if kernels ran back to back, with the end of the last one at the end.
     pub fn step_starts(&self, plan: &MemoryPlan) -> Vec<f64> {
         let mut now = 0.0;
         let mut starts = Vec::with_capacity(plan.order.len() + 1);
-        for u in &plan.order {
+        for seconds in self.step_seconds(plan) {
             starts.push(now);
-            now += self.chosen(plan, u.node).seconds;
+            now += seconds;
         }
         starts.push(now);
         starts

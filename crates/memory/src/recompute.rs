@@ -49,17 +49,18 @@ pub struct NotRepeatable {
 /// [`NotRepeatable`] when making one again would repeat an effect, needs a value that was overwritten for good, or would
 /// overwrite one that is still there.
 pub fn recompute(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Result<Recomputation, NotRepeatable> {
-    recompute_within(program, forgotten, usize::MAX)
+    recompute_within(&Makers::of(program), forgotten, usize::MAX)
 }
 
 /// The same, but refused as soon as the order has more than `most` runs: long chains that are made again after each use
 /// grow with the square of their length.
 pub(crate) fn recompute_within(
-    program: &Program,
+    makers: &Makers<'_>,
     forgotten: &BTreeMap<ValueId, Forget>,
     most: usize,
 ) -> Result<Recomputation, NotRepeatable> {
-    let mut walk = Walk { most, ..Walk::new(program, forgotten) };
+    let program = makers.program;
+    let mut walk = Walk { most, ..Walk::new(makers, forgotten) };
     for (step, &node) in program.order.iter().enumerate() {
         walk.step = step;
         for &value in &program.graph.node(node).inputs {
@@ -68,15 +69,16 @@ pub(crate) fn recompute_within(
         walk.run(node);
         walk.forget(step, node);
     }
-    Ok(Recomputation { order: walk.order, drops: walk.drops })
+    let drops = walk.drops.into_iter().map(|key| (key, Residency::Drop)).collect();
+    Ok(Recomputation { order: walk.order, drops })
 }
 
 /// Those of `roots` that can be made again when all of them are forgotten. What cannot be is found by walking on as if it
 /// had been kept, until a walk meets nothing more.
-pub(crate) fn repeatable(program: &Program, roots: impl Iterator<Item = ValueId>) -> BTreeSet<ValueId> {
+pub(crate) fn repeatable(makers: &Makers<'_>, roots: impl Iterator<Item = ValueId>) -> BTreeSet<ValueId> {
     let mut forgotten: BTreeMap<ValueId, Forget> = roots.map(|root| (root, Forget::Once)).collect();
     loop {
-        let refused = refused(program, &forgotten);
+        let refused = refused(makers, &forgotten);
         if refused.is_empty() {
             return forgotten.into_keys().collect();
         }
@@ -85,8 +87,10 @@ pub(crate) fn repeatable(program: &Program, roots: impl Iterator<Item = ValueId>
 }
 
 /// The forgotten storages for want of which a walk cannot go on.
-fn refused(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> BTreeSet<ValueId> {
-    let mut walk = Walk::new(program, forgotten);
+fn refused(makers: &Makers<'_>, forgotten: &BTreeMap<ValueId, Forget>) -> BTreeSet<ValueId> {
+    let program = makers.program;
+    let mut walk = Walk::new(makers, forgotten);
+    walk.gone = vec![Vec::new(); program.graph.values().len()];
     let mut refused = BTreeSet::new();
     for (step, &node) in program.order.iter().enumerate() {
         walk.step = step;
@@ -106,39 +110,29 @@ fn refused(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> BTreeSet
     refused
 }
 
-struct Walk<'a> {
+/// Who makes each value of a program and who uses it when: what all walks over it share.
+pub(crate) struct Makers<'a> {
     program: &'a Program,
-    /// Runs that the order may have.
-    most: usize,
     /// By value: who makes it.
     producer: Vec<Option<NodeId>>,
     /// By root: the values of the storage.
     values: Vec<Vec<ValueId>>,
-    /// By root: the steps after which its values are gone.
-    gone_after: Vec<Vec<usize>>,
     /// By root: the steps of the plain order that use it.
-    uses: Vec<Vec<usize>>,
-    /// By root: whether it is forgotten after each use.
-    each: Vec<bool>,
+    uses: Vec<Vec<u32>>,
+    /// By root: its last use in forward, and whether there is none after it. [`NEVER`] for what is at home.
+    forward_end: Vec<(u32, bool)>,
     /// By value: the last step of the plain order that uses it.
-    last_use: Vec<usize>,
-    /// The step of the plain order that is next.
-    step: usize,
-    /// Storages made again for the present step.
-    remade: Vec<ValueId>,
-    /// By value: whether its bytes are there.
-    present: Vec<bool>,
-    /// By root: the values that were there when it left.
-    gone: Vec<Vec<ValueId>>,
-    /// By root: whether the next write begins a new life.
-    left: Vec<bool>,
-    runs: Vec<u16>,
-    order: Vec<Use>,
-    drops: BTreeMap<(ValueId, Use), Residency>,
+    last_use: Vec<u32>,
+    /// By value: its bytes in each row of its storage: a sample's, or a pixel's where channels are innermost.
+    spans: Vec<Range<Bytes>>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(program: &'a Program, forgotten: &BTreeMap<ValueId, Forget>) -> Self {
+/// No step.
+const NEVER: u32 = u32::MAX;
+
+impl<'a> Makers<'a> {
+    /// Looks through a program once.
+    pub fn of(program: &'a Program) -> Self {
         let (graph, aliases) = (&program.graph, &program.aliases);
         let n = graph.values().len();
         let (mut producer, mut values) = (vec![None; n], vec![Vec::new(); n]);
@@ -147,39 +141,100 @@ impl<'a> Walk<'a> {
         }
         graph.value_ids().for_each(|value| values[aliases.root(value).index()].push(value));
         let uses = uses(program);
+        let forward_end = graph.value_ids().map(|root| forward_end(program, root, &uses[root.index()])).collect();
+        let span = |value: ValueId| {
+            let (start, ty) = (aliases.location(value).offset, &graph.value(value).ty);
+            start..start + ty.bytes() / ty.rows().max(1)
+        };
+        let (last_use, spans) = (last_uses(program), graph.value_ids().map(span).collect());
+        Makers { program, producer, values, uses, forward_end, last_use, spans }
+    }
+
+    fn row_bytes(&self, value: ValueId) -> Bytes {
+        let Range { start, end } = self.spans[value.index()];
+        end - start
+    }
+
+    /// The next use of a storage from a step of the plain order on.
+    fn next_use(&self, root: ValueId, from: usize) -> Option<usize> {
+        let uses = &self.uses[root.index()];
+        uses.get(uses.partition_point(|&used| (used as usize) < from)).map(|&used| used as usize)
+    }
+}
+
+struct Walk<'a> {
+    makers: &'a Makers<'a>,
+    program: &'a Program,
+    /// Runs that the order may have.
+    most: usize,
+    /// By root: the step after its last use in forward, where its values are gone then though they are read later, or for
+    /// good while others may be made again from them.
+    leaves: Vec<u32>,
+    /// By root: whether it is forgotten after each use.
+    each: Vec<bool>,
+    /// The step of the plain order that is next.
+    step: usize,
+    /// Storages made again for the present step.
+    remade: Vec<ValueId>,
+    /// By value: whether its bytes are there.
+    present: Vec<bool>,
+    /// By root: the values that were there when it left, where that is asked for.
+    gone: Vec<Vec<ValueId>>,
+    /// By root: whether the next write begins a new life.
+    left: Vec<bool>,
+    runs: Vec<u16>,
+    order: Vec<Use>,
+    drops: Vec<(ValueId, Use)>,
+    /// What [`Walk::ensure`] makes, and what a run overwrites: kept to be filled again.
+    wanted: Vec<ValueId>,
+    lost: Vec<ValueId>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(makers: &'a Makers<'a>, forgotten: &BTreeMap<ValueId, Forget>) -> Self {
+        let program = makers.program;
+        let n = program.graph.values().len();
         let mut each = vec![false; n];
-        let roots = forgotten.iter().filter(|(_, forget)| **forget == Forget::AfterEachUse);
-        roots.for_each(|(root, _)| each[root.index()] = true);
+        let mut leaves: Vec<u32> =
+            makers.forward_end.iter().map(|&(end, dies)| if dies { end } else { NEVER }).collect();
+        for (root, &forget) in forgotten {
+            let stays = crate::homes::is_home(program.graph.value(*root).role);
+            each[root.index()] = forget == Forget::AfterEachUse && !stays;
+            leaves[root.index()] = makers.forward_end[root.index()].0;
+        }
         Walk {
+            makers,
             program,
             most: usize::MAX,
-            present: producer.iter().map(Option::is_none).collect(),
-            producer,
-            values,
-            gone_after: departures(program, forgotten, &uses),
-            uses,
-            last_use: last_uses(program),
+            present: makers.producer.iter().map(Option::is_none).collect(),
+            leaves,
             step: 0,
             each,
             remade: Vec::new(),
-            gone: vec![Vec::new(); n],
+            gone: Vec::new(),
             left: vec![false; n],
-            runs: vec![0; graph.nodes().len()],
-            order: Vec::with_capacity(program.order.len()),
-            drops: BTreeMap::new(),
+            runs: vec![0; program.graph.nodes().len()],
+            order: Vec::with_capacity(2 * program.order.len()),
+            drops: Vec::new(),
+            wanted: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
     /// Makes a value again unless it is there, what it is made from first.
     fn ensure(&mut self, value: ValueId) -> Result<(), NotRepeatable> {
-        let mut wanted = vec![value];
+        if self.present[value.index()] {
+            return Ok(());
+        }
+        self.wanted.clear();
+        self.wanted.push(value);
         let mut turns = 0;
-        while let Some(&value) = wanted.last() {
+        while let Some(&value) = self.wanted.last() {
             if self.present[value.index()] {
-                wanted.pop();
+                self.wanted.pop();
                 continue;
             }
-            let node = self.producer[value.index()].ok_or_else(|| self.refuse(value))?;
+            let node = self.makers.producer[value.index()].ok_or_else(|| self.refuse(value))?;
             let missing = self.program.graph.node(node).inputs.iter().find(|input| !self.present[input.index()]);
             // A chain visits every value once; more turns mean that making one input destroys another.
             turns += 1;
@@ -187,7 +242,7 @@ impl<'a> Walk<'a> {
                 return Err(self.refuse(value));
             }
             match missing {
-                Some(&input) => wanted.push(input),
+                Some(&input) => self.wanted.push(input),
                 None => self.repeat(node)?,
             }
         }
@@ -205,18 +260,20 @@ impl<'a> Walk<'a> {
         for &output in &node.outputs {
             let root = self.program.aliases.root(output);
             let own = node.inputs.iter().filter(|&&input| self.program.aliases.root(input) == root);
-            let own: Vec<Range<Bytes>> = own.map(|&input| self.span(input)).collect();
-            let read = |span: Range<Bytes>| own.iter().any(|own| own.start <= span.start && span.end <= own.end);
+            let read = |span: &Range<Bytes>| {
+                own.clone().map(|&input| self.span(input)).any(|own| own.start <= span.start && span.end <= own.end)
+            };
             // What is there is made as it was: what lies with it holds the same bytes.
             let there = self.present[output.index()];
-            let needed = |other: &ValueId| self.last_use[other.index()] >= self.step;
+            let needed = |other: &ValueId| self.makers.last_use[other.index()] as usize >= self.step;
             let mut taken = self.overwritten(node, output).filter(needed);
-            let taken = !there && taken.any(|other| !read(self.span(other)));
+            let taken = !there && taken.any(|other| !read(&self.span(other)));
             if taken || node.op.has_effect() || self.order.len() >= self.most {
                 return Err(self.refuse(output));
             }
         }
-        self.remade.extend(node.outputs.iter().map(|&output| self.program.aliases.root(output)));
+        let outputs = node.outputs.iter().map(|&output| self.program.aliases.root(output));
+        self.remade.extend(outputs.filter(|root| self.each[root.index()]));
         self.run(id);
         Ok(())
     }
@@ -231,14 +288,18 @@ impl<'a> Walk<'a> {
             let root = self.program.aliases.root(output);
             // A mask that another output's making brings along need not have waited for it.
             let there = std::mem::replace(&mut self.present[output.index()], true);
-            let brought = there && self.values[root.index()] == [output];
-            if !there {
-                let gone: Vec<ValueId> = self.overwritten(node, output).filter(|&other| other != output).collect();
-                gone.into_iter().for_each(|other| self.present[other.index()] = false);
+            let alone = self.makers.values[root.index()] == [output];
+            let brought = there && alone;
+            if !there && !alone {
+                let mut lost = std::mem::take(&mut self.lost);
+                lost.clear();
+                lost.extend(self.overwritten(node, output).filter(|&other| other != output));
+                lost.iter().for_each(|other| self.present[other.index()] = false);
+                self.lost = lost;
             }
             if std::mem::replace(&mut self.left[root.index()], false) || brought {
-                self.gone[root.index()].clear();
-                self.drops.insert((root, u), Residency::Drop);
+                self.gone.get_mut(root.index()).into_iter().for_each(Vec::clear);
+                self.drops.push((root, u));
             }
         }
     }
@@ -246,27 +307,32 @@ impl<'a> Walk<'a> {
     /// Lets go of the storages that leave after this step.
     fn forget(&mut self, step: usize, node: NodeId) {
         let node = self.program.graph.node(node);
+        let forward = node.phase == Phase::Forward;
+        // Idle until a later step than the next one.
+        let idle = |walk: &Self, root| walk.makers.next_use(root, step + 1).is_some_and(|next| next > step + 1);
         for &value in node.inputs.iter().chain(&node.outputs) {
-            let root = self.program.aliases.root(value).index();
-            if self.gone_after[root].contains(&step) {
-                self.leave(root);
+            let root = self.program.aliases.root(value);
+            let at = root.index();
+            if self.leaves[at] as usize == step || (!forward && self.each[at] && idle(self, root)) {
+                self.leave(at);
             }
         }
         // What was made only to make something else of it waits for its own use elsewhere.
-        for root in std::mem::take(&mut self.remade) {
-            let uses = &self.uses[root.index()];
-            let next = uses.get(uses.partition_point(|&used| used < step));
-            if self.each[root.index()] && next.is_none_or(|&next| next > step + 1) {
+        let mut remade = std::mem::take(&mut self.remade);
+        for root in remade.drain(..) {
+            if self.makers.next_use(root, step).is_none_or(|next| next > step + 1) {
                 self.leave(root.index());
             }
         }
+        self.remade = remade;
     }
 
     fn leave(&mut self, root: usize) {
         self.left[root] = true;
-        for &value in &self.values[root] {
-            if std::mem::replace(&mut self.present[value.index()], false) {
-                self.gone[root].push(value);
+        for &value in &self.makers.values[root] {
+            let there = std::mem::replace(&mut self.present[value.index()], false);
+            if there && let Some(gone) = self.gone.get_mut(root) {
+                gone.push(value);
             }
         }
     }
@@ -280,7 +346,7 @@ impl<'a> Walk<'a> {
 
     /// Values that are there and that writing `output` destroys.
     fn overwritten(&self, node: &Node, output: ValueId) -> impl Iterator<Item = ValueId> {
-        let neighbours = self.values[self.program.aliases.root(output).index()].iter().copied();
+        let neighbours = self.makers.values[self.program.aliases.root(output).index()].iter().copied();
         neighbours.filter(move |&other| self.present[other.index()] && self.destroys(node, output, other))
     }
 
@@ -294,7 +360,7 @@ impl<'a> Walk<'a> {
                 let mut start = whole.offset;
                 node.inputs.iter().any(|&part| {
                     let from = start;
-                    start += self.row_bytes(part);
+                    start += self.makers.row_bytes(part);
                     let place = self.program.aliases.location(part);
                     (place.root, place.offset) != (whole.root, from) && meets(&(from..start))
                 })
@@ -302,7 +368,7 @@ impl<'a> Walk<'a> {
             Op::Split(_) => {
                 let source = self.program.aliases.location(node.inputs[0]);
                 let before = node.outputs.iter().take_while(|&&part| part != output);
-                let from = source.offset + before.map(|&part| self.row_bytes(part)).sum::<Bytes>();
+                let from = source.offset + before.map(|&part| self.makers.row_bytes(part)).sum::<Bytes>();
                 (source.root, from) != (whole.root, whole.offset) && meets(&self.span(output))
             }
             _ if node.op.is_view() => {
@@ -313,61 +379,41 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The bytes of a value in each row of its storage: a sample's, or a pixel's where channels are innermost.
+    /// The bytes of a value in each row of its storage.
     fn span(&self, value: ValueId) -> Range<Bytes> {
-        let start = self.program.aliases.location(value).offset;
-        start..start + self.row_bytes(value)
-    }
-
-    fn row_bytes(&self, value: ValueId) -> Bytes {
-        let ty = &self.program.graph.value(value).ty;
-        ty.bytes() / ty.rows().max(1)
+        self.makers.spans[value.index()].clone()
     }
 }
 
-/// By root: the steps after which a storage's values are gone though they are read later, or for good while others may be
-/// made again from them.
-fn departures(program: &Program, forgotten: &BTreeMap<ValueId, Forget>, uses: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let graph = &program.graph;
-    let forward = |step: usize| graph.node(program.order[step]).phase == Phase::Forward;
-    let of_root = |root: ValueId| {
-        let uses = &uses[root.index()];
-        if crate::homes::is_home(graph.value(root).role) {
-            return Vec::new();
-        }
-        let ends: Vec<usize> = uses.iter().copied().rfind(|&step| forward(step)).into_iter().collect();
-        match forgotten.get(&root) {
-            Some(Forget::Once) => ends,
-            Some(Forget::AfterEachUse) => {
-                let idle = |pair: &[usize]| !forward(pair[0]) && pair[1] > pair[0] + 1;
-                ends.into_iter().chain(uses.windows(2).filter(|pair| idle(pair)).map(|pair| pair[0])).collect()
-            }
-            None if uses.last() == ends.last() => ends,
-            None => Vec::new(),
-        }
-    };
-    graph.value_ids().map(of_root).collect()
+/// The last use in forward of a storage that is used at `uses`, and whether it is the last of all.
+fn forward_end(program: &Program, root: ValueId, uses: &[u32]) -> (u32, bool) {
+    let forward = |step: u32| program.graph.node(program.order[step as usize]).phase == Phase::Forward;
+    let end = uses.iter().copied().rfind(|&step| forward(step));
+    match end.filter(|_| !crate::homes::is_home(program.graph.value(root).role)) {
+        Some(end) => (end, uses.last() == Some(&end)),
+        None => (NEVER, false),
+    }
 }
 
 /// By value: the last step of the plain order that reads or writes it.
-fn last_uses(program: &Program) -> Vec<usize> {
+fn last_uses(program: &Program) -> Vec<u32> {
     let mut last = vec![0; program.graph.values().len()];
     for (step, &id) in program.order.iter().enumerate() {
         let node = program.graph.node(id);
-        node.inputs.iter().chain(&node.outputs).for_each(|value| last[value.index()] = step);
+        node.inputs.iter().chain(&node.outputs).for_each(|value| last[value.index()] = step as u32);
     }
     last
 }
 
 /// By root: the steps of the plain order that use a storage.
-fn uses(program: &Program) -> Vec<Vec<usize>> {
-    let mut uses: Vec<Vec<usize>> = vec![Vec::new(); program.graph.values().len()];
+fn uses(program: &Program) -> Vec<Vec<u32>> {
+    let mut uses: Vec<Vec<u32>> = vec![Vec::new(); program.graph.values().len()];
     for (step, &id) in program.order.iter().enumerate() {
         let node = program.graph.node(id);
         for &value in node.inputs.iter().chain(&node.outputs) {
             let uses = &mut uses[program.aliases.root(value).index()];
-            if uses.last() != Some(&step) {
-                uses.push(step);
+            if uses.last() != Some(&(step as u32)) {
+                uses.push(step as u32);
             }
         }
     }

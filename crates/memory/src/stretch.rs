@@ -23,7 +23,6 @@
 //! intervals feed the live profile, placement and emission, so that all three agree.
 
 use crate::{Allocation, Gap, Liveness, MemoryPlan, PlanError, Problem, Residency, Tier};
-use std::collections::BTreeSet;
 use vdnn_graph::{NodeId, Role, Step, ValueId};
 use vdnn_tensor::Bytes;
 
@@ -147,16 +146,25 @@ impl Intervals {
         liveness: &Liveness,
         windows: &[Window],
     ) -> Result<Self, PlanError> {
+        let mut intervals = Self::without_workspaces(problem, plan, liveness, windows)?;
+        let borrowed = problem.by_step(plan, |choice| choice.workspace).into_iter().zip(&plan.order).enumerate();
+        let borrowed = borrowed.filter(|&(_, (bytes, _))| bytes > 0);
+        intervals.workspaces =
+            borrowed.map(|(at, (bytes, u))| Borrowed { step: Step(at as u32), node: u.node, bytes }).collect();
+        Ok(intervals)
+    }
+
+    /// The stretches, and what lies below them.
+    pub fn without_workspaces(
+        problem: &Problem<'_>,
+        plan: &MemoryPlan,
+        liveness: &Liveness,
+        windows: &[Window],
+    ) -> Result<Self, PlanError> {
         let mut intervals = Intervals { n_steps: plan.order.len(), ..Intervals::default() };
         let decided = Decided::new(problem, plan, windows);
         for &root in liveness.roots() {
             intervals.cut(problem, &decided, liveness, root)?;
-        }
-        for (index, u) in plan.order.iter().enumerate() {
-            let bytes = problem.chosen(plan, u.node).workspace;
-            if bytes > 0 {
-                intervals.workspaces.push(Borrowed { step: Step(index as u32), node: u.node, bytes });
-            }
         }
         if plan.allocation == Allocation::NetworkWide {
             intervals.widen(problem);
@@ -301,18 +309,20 @@ struct Decided<'a> {
     plan: &'a MemoryPlan,
     /// Open windows by root and the step that ends their gap.
     windows: Vec<&'a Window>,
-    /// By root: whether it leaves in any gap. Most do not.
+    /// By root: whether it leaves in any gap, as a window or as the plan says. Most do not.
     leaves: Vec<bool>,
+    planned: Vec<bool>,
 }
 
 impl<'a> Decided<'a> {
     fn new(problem: &Problem<'_>, plan: &'a MemoryPlan, windows: &'a [Window]) -> Self {
         let mut windows: Vec<&Window> = windows.iter().filter(|window| !window.is_empty()).collect();
         windows.sort_by_key(|window| (window.gap.root, window.gap.to.step));
-        let mut leaves = vec![false; problem.program.graph.values().len()];
-        let roots = plan.gaps.keys().map(|&(root, _)| root).chain(windows.iter().map(|window| window.gap.root));
-        roots.for_each(|root| leaves[root.index()] = true);
-        Decided { plan, windows, leaves }
+        let mut planned = vec![false; problem.program.graph.values().len()];
+        plan.gaps.keys().for_each(|(root, _)| planned[root.index()] = true);
+        let mut leaves = planned.clone();
+        windows.iter().for_each(|window| leaves[window.gap.root.index()] = true);
+        Decided { plan, windows, leaves, planned }
     }
 
     /// When what streams is given back after its last use and taken again before its first: as short as can be if nothing
@@ -332,6 +342,7 @@ impl<'a> Decided<'a> {
         let key = (gap.root, gap.to.step);
         match self.windows.binary_search_by_key(&key, |window| (window.gap.root, window.gap.to.step)) {
             Ok(found) => self.windows[found].residency(),
+            Err(_) if !self.planned[gap.root.index()] => Residency::Keep,
             Err(_) => {
                 let ends = (gap.root, self.plan.order[gap.to.step.index()]);
                 self.plan.gaps.get(&ends).copied().unwrap_or(Residency::Keep)
@@ -341,20 +352,20 @@ impl<'a> Decided<'a> {
 }
 
 /// By window: whether a copy that an earlier one of the same storage made is still valid, so that nothing is copied down.
-pub(crate) fn still_copied(windows: &[Window]) -> Vec<bool> {
-    let mut order: Vec<usize> = (0..windows.len()).filter(|&i| !windows[i].is_empty()).collect();
-    order.sort_by_key(|&i| (windows[i].gap.root, windows[i].gap.from.step));
+/// `by_issue` has the windows in order of issue.
+pub(crate) fn still_copied(windows: &[Window], by_issue: &[u32]) -> Vec<bool> {
+    let n = windows.iter().map(|window| window.gap.root.index() + 1).max().unwrap_or(0);
+    // By root: whether it has a copy at home from the start, and when the last copy down was made.
+    let mut streams = vec![false; n];
+    windows.iter().filter(|window| window.gap.wraps()).for_each(|window| streams[window.gap.root.index()] = true);
+    let mut copied: Vec<Option<Step>> = vec![None; n];
     let mut valid = vec![false; windows.len()];
-    // What streams has a copy at home from the start.
-    let streams: BTreeSet<ValueId> = windows.iter().filter(|w| w.gap.wraps()).map(|w| w.gap.root).collect();
-    let mut copied: Option<(ValueId, Step)> = None;
-    for i in order {
-        let gap = &windows[i].gap;
-        let since = copied.filter(|&(root, _)| root == gap.root).map(|(_, step)| step);
-        let there = since.is_some() || streams.contains(&gap.root);
+    for i in by_issue.iter().map(|&i| i as usize).filter(|&i| !windows[i].is_empty()) {
+        let (gap, root) = (&windows[i].gap, windows[i].gap.root.index());
+        let (since, there) = (copied[root], copied[root].is_some() || streams[root]);
         valid[i] = there && gap.written.is_none_or(|written| since.is_some_and(|since| written <= since));
         if !valid[i] {
-            copied = Some((gap.root, gap.from.step));
+            copied[root] = Some(gap.from.step);
         }
     }
     valid

@@ -5,10 +5,10 @@
 //! Fetches: by the rule of [`Prefetch`]; in the tight form the cost rule fetches when the need arises.
 //! Not done here: choosing what to offload, and making the result fit (`fit`).
 
-use crate::estimate::stretched_starts;
+use crate::estimate::{Copies, Pace, starts_under};
 use crate::layer_spans::LayerSpans;
-use crate::stretch::{Window, still_copied};
-use crate::{Gap, MemoryPlan, Prefetch, Problem, Sync};
+use crate::stretch::Window;
+use crate::{Gap, Prefetch, Problem, Sync};
 use vdnn_graph::{Op, Step};
 
 /// Times the relaxed windows are chosen: first from kernels' own times, then from times stretched by waiting for copies.
@@ -23,47 +23,57 @@ pub(crate) enum Slack {
     Tight,
 }
 
-/// Windows for `gaps` under the problem's options and the plan's algorithms, in the order given.
+/// The shortest windows of `gaps` that the rules allow, in the order given. They do not depend on times.
+pub(crate) fn tight(problem: &Problem<'_>, pace: &Pace, gaps: &[Gap]) -> Vec<Window> {
+    windows_of(problem, pace, &[], gaps, Slack::Tight, None)
+}
+
+/// Windows for gaps under the problem's options and the plan's algorithms, from their `tight` ones, and the seconds that the
+/// iteration then takes.
 ///
 /// Relaxed windows hold the bytes as long as their copies take; where the links are too slow to hide them, every gap
 /// still gives its bytes up for at least a step, as late as that allows, so that kernels wait as little as they can: what
 /// a policy wants offloaded is offloaded. Copies up begin in order of need, since they run one after the other.
-pub(crate) fn windows(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap], slack: Slack) -> Vec<Window> {
-    let layers = LayerSpans::of(problem, plan);
-    let mut starts = problem.step_starts(plan);
-    let tight = windows_of(problem, &layers, &starts, gaps, Slack::Tight, &[]);
-    if slack == Slack::Tight {
-        return tight;
-    }
-    let copied = still_copied(&tight);
+pub(crate) fn relaxed(
+    problem: &Problem<'_>,
+    pace: &Pace,
+    copies: &Copies,
+    gaps: &[Gap],
+    tight: &[Window],
+) -> (f64, Vec<Window>) {
+    let mut starts = pace.starts();
     let mut best: Option<(f64, Vec<Window>)> = None;
-    for _ in 0..ROUNDS {
-        let chosen = relaxed(problem, &layers, &starts, gaps, &tight, &copied);
-        starts = stretched_starts(problem, plan, &chosen);
+    let mut last: Vec<Window> = Vec::new();
+    for round in 0..ROUNDS {
+        let chosen = relaxed_at(problem, pace, copies, &starts, gaps, tight);
+        // The same windows make the same times again.
+        if round > 0 && chosen == last {
+            break;
+        }
+        starts = starts_under(problem, pace, copies, &chosen);
         let end = starts.last().copied().unwrap_or(0.0);
+        last.clone_from(&chosen);
         if best.as_ref().is_none_or(|(least, _)| end < *least) {
             best = Some((end, chosen));
         }
     }
-    best.map_or(tight, |(_, windows)| windows)
+    best.unwrap_or_default()
 }
 
 /// Relaxed windows if steps began at `starts`.
-fn relaxed(
+fn relaxed_at(
     problem: &Problem<'_>,
-    layers: &LayerSpans,
+    pace: &Pace,
+    copies: &Copies,
     starts: &[f64],
     gaps: &[Gap],
     tight: &[Window],
-    copied: &[bool],
 ) -> Vec<Window> {
-    let wide = windows_of(problem, layers, starts, gaps, Slack::Relaxed, copied);
-    let mut chosen: Vec<Window> = wide.iter().zip(tight).map(|(wide, narrow)| opened(wide, narrow)).collect();
+    let mut chosen = windows_of(problem, pace, starts, gaps, Slack::Relaxed, Some(copies));
+    chosen.iter_mut().zip(tight).for_each(|(wide, narrow)| *wide = opened(wide, narrow));
     if problem.options.prefetch == Prefetch::Cost {
-        let mut by_need: Vec<usize> = (0..gaps.len()).collect();
-        by_need.sort_by_key(|&i| (gaps[i].to.step, gaps[i].root));
         let mut not_before = Step(0);
-        for i in by_need {
+        for i in copies.by_need.iter().map(|&i| i as usize) {
             not_before = chosen[i].fetch.max(not_before).min(gaps[i].to.step);
             chosen[i].fetch = not_before;
         }
@@ -86,20 +96,22 @@ fn opened(wide: &Window, narrow: &Window) -> Window {
 
 fn windows_of(
     problem: &Problem<'_>,
-    layers: &LayerSpans,
+    pace: &Pace,
     starts: &[f64],
     gaps: &[Gap],
     slack: Slack,
-    copied: &[bool],
+    copies: Option<&Copies>,
 ) -> Vec<Window> {
-    let releases = releases(problem, layers, starts, gaps, slack, copied);
-    let fetches = match (problem.options.prefetch, slack) {
-        (Prefetch::Paper, _) => paper_fetches(problem, layers, gaps),
-        (Prefetch::Lookahead(n), _) => gaps.iter().map(|gap| layers.backward_before(gap.to.step, n)).collect(),
-        (Prefetch::Cost, Slack::Tight) => gaps.iter().map(|gap| gap.to.step).collect(),
-        (Prefetch::Cost, Slack::Relaxed) => cost_fetches(problem, starts, gaps),
+    let releases = releases(problem, pace, starts, gaps, copies);
+    let fetches = match (problem.options.prefetch, copies, &pace.layers) {
+        (Prefetch::Paper, _, Some(layers)) => paper_fetches(problem, layers, gaps),
+        (Prefetch::Lookahead(n), _, Some(layers)) => {
+            gaps.iter().map(|gap| layers.backward_before(gap.to.step, n)).collect()
+        }
+        (_, Some(copies), _) if slack == Slack::Relaxed => cost_fetches(problem, copies, starts, gaps),
+        _ => gaps.iter().map(|gap| gap.to.step).collect(),
     };
-    let end = Step(starts.len() as u32 - 1);
+    let end = Step(pace.seconds.len() as u32);
     let bound = |(gap, (release, fetch)): (&Gap, (Step, Step))| {
         if gap.wraps() {
             return Window { gap: *gap, release: release.min(end), fetch: fetch.min(gap.to.step) };
@@ -110,56 +122,45 @@ fn windows_of(
     gaps.iter().zip(releases.into_iter().zip(fetches)).map(bound).collect()
 }
 
-fn releases(
-    problem: &Problem<'_>,
-    layers: &LayerSpans,
-    starts: &[f64],
-    gaps: &[Gap],
-    slack: Slack,
-    copied: &[bool],
-) -> Vec<Step> {
-    match (problem.options.sync, slack) {
-        (Sync::PerLayer, _) => gaps.iter().map(|gap| Step(layers.end(gap.from.step).0 + 1)).collect(),
-        (Sync::Events, Slack::Tight) => gaps.iter().map(|gap| Step(gap.from.step.0 + 1)).collect(),
-        (Sync::Events, Slack::Relaxed) => cost_releases(problem, starts, gaps, copied),
+fn releases(problem: &Problem<'_>, pace: &Pace, starts: &[f64], gaps: &[Gap], copies: Option<&Copies>) -> Vec<Step> {
+    match (problem.options.sync, &pace.layers, copies) {
+        (Sync::PerLayer, Some(layers), _) => gaps.iter().map(|gap| Step(layers.end(gap.from.step).0 + 1)).collect(),
+        (_, _, Some(copies)) => cost_releases(problem, copies, starts, gaps),
+        _ => gaps.iter().map(|gap| Step(gap.from.step.0 + 1)).collect(),
     }
 }
 
 /// The first step that begins after the copy down is done, copies running one after the other in order of issue; the next
 /// step where the last copy is still valid.
-fn cost_releases(problem: &Problem<'_>, starts: &[f64], gaps: &[Gap], copied: &[bool]) -> Vec<Step> {
-    let mut by_issue: Vec<usize> = (0..gaps.len()).collect();
-    by_issue.sort_by_key(|&i| (gaps[i].from.step, gaps[i].root));
+fn cost_releases(problem: &Problem<'_>, copies: &Copies, starts: &[f64], gaps: &[Gap]) -> Vec<Step> {
     let mut done = 0.0f64;
     let mut releases = vec![Step(0); gaps.len()];
-    for i in by_issue {
+    // Copies end in the order in which they are issued, so the first step after one is not before that after the last.
+    let mut first = 0;
+    for i in copies.by_issue.iter().map(|&i| i as usize) {
         let gap = &gaps[i];
-        if copied[i] {
+        if copies.copied[i] {
             releases[i] = Step(gap.from.step.0 + 1);
             continue;
         }
         let issue = starts[gap.from.step.index() + usize::from(gap.from.writes)];
-        let bytes = problem.program.aliases.storage_bytes(gap.root);
-        done = done.max(issue) + problem.links.latency + bytes as f64 / problem.links.d2h;
-        let first = starts.partition_point(|&start| start < done);
+        done = done.max(issue) + problem.links.latency + copies.down[i];
+        first += starts[first..].iter().take_while(|&&start| start < done).count();
         releases[i] = Step((first as u32).max(gap.from.step.0 + 1));
     }
     releases
 }
 
 /// The last step at which the copy up, and the copies after it, can begin and still be done in time.
-fn cost_fetches(problem: &Problem<'_>, starts: &[f64], gaps: &[Gap]) -> Vec<Step> {
-    let mut by_need: Vec<usize> = (0..gaps.len()).collect();
-    by_need.sort_by_key(|&i| std::cmp::Reverse((gaps[i].to.step, gaps[i].root)));
+fn cost_fetches(problem: &Problem<'_>, copies: &Copies, starts: &[f64], gaps: &[Gap]) -> Vec<Step> {
     let mut next_start = f64::INFINITY;
     let mut fetches = vec![Step(0); gaps.len()];
-    for i in by_need {
-        let gap = &gaps[i];
-        let bytes = problem.program.aliases.storage_bytes(gap.root);
-        let deadline = starts[gap.to.step.index()].min(next_start);
-        let begin = deadline - problem.links.latency - bytes as f64 / problem.links.h2d;
+    let mut after = starts.len();
+    for i in copies.by_need.iter().rev().map(|&i| i as usize) {
+        let deadline = starts[gaps[i].to.step.index()].min(next_start);
+        let begin = deadline - problem.links.latency - copies.up[i];
         next_start = begin;
-        let after = starts.partition_point(|&start| start <= begin);
+        after -= starts[..after].iter().rev().take_while(|&&start| start > begin).count();
         fetches[i] = Step((after as u32).saturating_sub(1));
     }
     fetches

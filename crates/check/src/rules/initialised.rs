@@ -22,6 +22,9 @@ pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
                     map.set(interval, ());
                     continue;
                 }
+                if map.covers(&interval) {
+                    continue;
+                }
                 let missing = map.pieces(interval).into_iter().find(|(_, fact)| fact.is_none());
                 if let Some((gap, _)) = missing {
                     let command = describe::command(schedule, index);

@@ -11,10 +11,19 @@ use crate::{Rule, Violation, describe};
 use vdnn_schedule::{Region, Schedule};
 
 /// The accesses to some bytes that a new one may conflict with, as indices over two iterations.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Recent {
-    write: Option<u32>,
-    reads: [Option<u32>; MAX_STREAMS],
+    write: u32,
+    reads: [u32; MAX_STREAMS],
+}
+
+/// No access.
+const NONE: u32 = u32::MAX;
+
+impl Default for Recent {
+    fn default() -> Self {
+        Recent { write: NONE, reads: [NONE; MAX_STREAMS] }
+    }
 }
 
 impl Cut for Recent {
@@ -33,6 +42,11 @@ pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
             let map = &mut recent[region.buffer.index()];
             let mut others = Vec::new();
             for interval in grids[region.buffer.index()].intervals(region) {
+                if let Some(fact) = map.whole(&interval) {
+                    others.extend(conflict(order, fact, access, now));
+                    fact.note(access, order.stream(now), now);
+                    continue;
+                }
                 for (piece, fact) in map.pieces(interval) {
                     let mut fact = fact.unwrap_or_default();
                     others.extend(conflict(order, &fact, access, now));
@@ -50,8 +64,8 @@ pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
 impl Recent {
     fn note(&mut self, access: Access, stream: usize, now: usize) {
         match access {
-            Access::Read => self.reads[stream] = Some(now as u32),
-            Access::Write => *self = Recent { write: Some(now as u32), reads: [None; MAX_STREAMS] },
+            Access::Read => self.reads[stream] = now as u32,
+            Access::Write => *self = Recent { write: now as u32, ..Recent::default() },
         }
     }
 }
@@ -59,11 +73,16 @@ impl Recent {
 /// A recent access that is not ordered before `now` and conflicts with it. A kernel may read what it writes.
 fn conflict(order: &Order, recent: &Recent, access: Access, now: usize) -> Option<usize> {
     let unordered = |other: &usize| !order.before(*other, now);
-    let write = recent.write.map(|index| index as usize).filter(unordered);
+    let write = Some(recent.write as usize).filter(|_| recent.write != NONE).filter(unordered);
     if access == Access::Read || write.is_some() {
         return write.filter(|&other| other != now || access == Access::Write);
     }
-    recent.reads.iter().flatten().map(|&index| index as usize).find(|other| *other != now && unordered(other))
+    recent
+        .reads
+        .iter()
+        .filter(|&&index| index != NONE)
+        .map(|&index| index as usize)
+        .find(|other| *other != now && unordered(other))
 }
 
 fn violation(schedule: &Schedule, order: &Order, region: &Region, other: usize, now: usize) -> Option<Violation> {

@@ -3,9 +3,11 @@
 //! Orders: by size, by size × time, by time (nested lifetimes stack), long-lived first, and what lives at the fullest steps
 //! first (by size or by time). Each item goes to the lowest address where no item that meets it in time lies. Where all
 //! orders leave more than [`SPARE`] over what is live, the item on top changes places in the best order with one that meets
-//! it, again and again. Quadratic in the number of items that meet, so beyond [`EXHAUSTIVE`] items the online pool in time
-//! order stands in.
+//! it, again and again. Where that does not help either, and the addresses are to be kept and not only asked for, what lies
+//! too high goes to the front of its order, round after round. Quadratic in the number of items that meet, so beyond
+//! [`EXHAUSTIVE`] items the online pool in time order stands in.
 
+use super::shelf::Shelf;
 use super::{Item, extent, first_fit, time_order};
 use std::cmp::Reverse;
 use vdnn_tensor::Bytes;
@@ -18,36 +20,46 @@ const SPARE: f64 = 0.01;
 const COMPARISONS: usize = 10_000_000;
 /// Changes of an order at most.
 const CHANGES: usize = 400;
+/// The same two limits of lifting what lies too high, for each order.
+const COMPARISONS_LIFTING: usize = 40_000_000;
+const ROUNDS: usize = 60;
 
-/// The lowest extent found, or the first of at most `enough`.
-pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, enough: Bytes) -> Vec<Bytes> {
+/// The lowest extent found, or the first of at most `enough` where there is such a limit. Without one the search is longer.
+pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, limit: Option<Bytes>) -> Vec<Bytes> {
+    let enough = limit.unwrap_or(0);
     let online = first_fit::place(items, base, alignment);
     let mut best = (extent(items, &online), online);
     if items.len() > EXHAUSTIVE || best.0 <= enough {
         return best.1;
     }
     let least = live_peak(items).saturating_add(base);
-    let mut best_order = Vec::new();
+    let (mut best_order, mut shelf) = (Vec::new(), Shelf::new(base, alignment));
     for order in orders(items) {
         if best.0 <= least.max(enough) {
             break;
         }
-        let offsets = lowest_free(items, &order, base, alignment);
-        let candidate = (extent(items, &offsets), offsets);
-        if candidate.0 < best.0 || best_order.is_empty() {
+        let candidate = lowest_free(items, &order, &mut shelf, best.0);
+        if candidate.is_some() || best_order.is_empty() {
             best_order = order;
         }
-        if candidate.0 < best.0 {
-            best = candidate;
-        }
+        best = candidate.unwrap_or(best);
     }
     let near = enough.max(least + ((least - base) as f64 * SPARE) as Bytes);
     if best.0 <= near {
         return best.1;
     }
     let changes = (COMPARISONS / (items.len() * items.len())).min(CHANGES);
-    let improved = improve(items, best_order, near, base, alignment, changes);
-    if extent(items, &improved) < best.0 { improved } else { best.1 }
+    let mut keep = |found: (Bytes, Vec<Bytes>)| {
+        if found.0 < best.0 {
+            best = found;
+        }
+        best.0 <= near
+    };
+    if !keep(improve(items, best_order, near, &mut shelf, changes)) && limit.is_none() {
+        let rounds = (COMPARISONS_LIFTING / (items.len() * items.len())).min(ROUNDS);
+        orders(items).into_iter().any(|order| keep(lift(items, order, near, &mut shelf, rounds)));
+    }
+    best.1
 }
 
 /// The orders that are tried.
@@ -74,12 +86,12 @@ fn improve(
     items: &[Item],
     mut order: Vec<usize>,
     near: Bytes,
-    base: Bytes,
-    alignment: Bytes,
+    shelf: &mut Shelf,
     changes: usize,
-) -> Vec<Bytes> {
-    let mut best = lowest_free(items, &order, base, alignment);
-    let mut least = extent(items, &best);
+) -> (Bytes, Vec<Bytes>) {
+    let Some((mut least, mut best)) = lowest_free(items, &order, shelf, Bytes::MAX) else {
+        return (Bytes::MAX, Vec::new());
+    };
     let mut turn = 0;
     for _ in 0..changes {
         let top = |&at: &usize| items[order[at]].bytes > 0 && best[order[at]] + items[order[at]].bytes == least;
@@ -90,44 +102,56 @@ fn improve(
         // Those just before it first: they change least.
         let Some(&other) = others.iter().rev().nth(turn) else { break };
         order.swap(top, other);
-        let offsets = lowest_free(items, &order, base, alignment);
-        let found = extent(items, &offsets);
-        if found < least {
-            (best, least, turn) = (offsets, found, 0);
+        if let Some(found) = lowest_free(items, &order, shelf, least) {
+            ((least, best), turn) = (found, 0);
         } else {
             order.swap(top, other);
             turn += 1;
         }
     }
+    (least, best)
+}
+
+/// Puts what ends above `near` in front of all others, keeping both parts in their order, and places again: what found no room
+/// below chooses first next time. So many rounds, or until nothing ends there.
+fn lift(items: &[Item], mut order: Vec<usize>, near: Bytes, shelf: &mut Shelf, rounds: usize) -> (Bytes, Vec<Bytes>) {
+    let mut best = (Bytes::MAX, Vec::new());
+    for _ in 0..rounds {
+        let Some(found) = lowest_free(items, &order, shelf, Bytes::MAX) else { break };
+        let high = |&i: &usize| items[i].bytes > 0 && found.1[i] + items[i].bytes > near;
+        let (mut front, rest): (Vec<usize>, Vec<usize>) = order.into_iter().partition(high);
+        if found.0 < best.0 {
+            best = found;
+        }
+        if front.is_empty() {
+            break;
+        }
+        front.extend(rest);
+        order = front;
+    }
     best
 }
 
-/// Places items one by one at the lowest address free during their whole interval.
-fn lowest_free(items: &[Item], order: &[usize], base: Bytes, alignment: Bytes) -> Vec<Bytes> {
-    let floor = base.next_multiple_of(alignment);
-    let mut offsets = vec![floor; items.len()];
-    // Placed items by address: a scan in address order finds the first gap without sorting each time.
-    let mut placed: Vec<(Bytes, Item)> = Vec::with_capacity(items.len());
+/// Places items one by one at the lowest address free during their whole interval: the extent, and where. `None` as soon as
+/// the extent is not below `limit`.
+fn lowest_free(items: &[Item], order: &[usize], shelf: &mut Shelf, limit: Bytes) -> Option<(Bytes, Vec<Bytes>)> {
+    shelf.clear();
+    let mut offsets = vec![shelf.floor(); items.len()];
+    let mut extent = 0;
     for &i in order {
-        let item = items[i];
+        let item = &items[i];
         if item.bytes == 0 {
             continue;
         }
-        let mut at = floor;
-        for (other_at, other) in &placed {
-            if other.start > item.end || item.start > other.end {
-                continue;
-            }
-            if at + item.bytes <= *other_at {
-                break;
-            }
-            at = at.max((other_at + other.bytes).next_multiple_of(alignment));
+        let at = shelf.lowest(item);
+        extent = extent.max(at + item.bytes);
+        if extent >= limit {
+            return None;
         }
         offsets[i] = at;
-        let slot = placed.partition_point(|&(other_at, _)| other_at <= at);
-        placed.insert(slot, (at, item));
+        shelf.put(item, at);
     }
-    offsets
+    Some((extent, offsets))
 }
 
 /// By item: the most bytes that any step of its time needs.

@@ -13,6 +13,7 @@
 use super::{Algorithms, All, Conv, MemoryPolicy, None, all, conv};
 use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::estimate::estimated_seconds;
+use crate::held::Held;
 use crate::{Gap, Infeasible, MemoryPlan, Problem, fit_to_budget};
 use vdnn_tensor::Bytes;
 
@@ -72,10 +73,11 @@ fn greedy_plan(problem: &Problem<'_>, gaps: &[Gap]) -> Option<MemoryPlan> {
 fn greedy_plan_beside(problem: &Problem<'_>, gaps: &[Gap], reserve: f64) -> Option<MemoryPlan> {
     let budget = problem.budgets.device?;
     let mut room = budget.checked_sub(problem.homes.extent())?;
+    let (kept, liveness) = (MemoryPlan::keep_all(problem.program), problem.liveness());
+    let held = Held::of(problem, &kept, &liveness)?;
     for _ in 0..WALKS {
         let reserve = (room as f64 * reserve) as Bytes;
-        let kept = MemoryPlan::keep_all(problem.program);
-        let plan = choose_beside(problem, &kept, &problem.liveness(), gaps, (room, reserve), Offered::Whole)?;
+        let plan = choose_beside(problem, &kept, (&liveness, &held), gaps, (room, reserve), Offered::Whole)?;
         match fit_to_budget(problem, "dyn", &plan, gaps) {
             Ok(fitted) => return Some(fitted.plan),
             Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,

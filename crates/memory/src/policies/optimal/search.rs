@@ -11,7 +11,6 @@ use super::model::{Visit, solve};
 use super::space::{Arrangement, Space};
 use super::windows::{Best, search};
 use crate::algorithms::{Offered, choose_beside};
-use crate::estimate::stretched_starts;
 use crate::fit::windows_within;
 use crate::{Gap, MemoryPlan};
 use vdnn_tensor::Bytes;
@@ -114,10 +113,9 @@ fn some_gaps(gaps: &[Gap]) -> Vec<Vec<Gap>> {
 
 /// The plan with the fastest algorithms that fit beside what is held, and its estimated seconds.
 fn estimated(space: &Space<'_>, arrangement: &Arrangement, away: &[Gap], room: Bytes) -> Option<(MemoryPlan, f64)> {
-    let (problem, liveness) = (space.problem, &arrangement.liveness);
-    let plan = choose_beside(problem, &arrangement.plan, liveness, away, (room, 0), Offered::Pieces)?;
-    let windows = windows_within(problem, &plan, liveness, away, room)?;
-    let seconds = stretched_starts(problem, &plan, &windows).last().copied()?;
+    let (problem, about) = (space.problem, (&arrangement.liveness, &arrangement.holds));
+    let plan = choose_beside(problem, &arrangement.plan, about, away, (room, 0), Offered::Pieces)?;
+    let (seconds, _) = windows_within(problem, &plan, about, away, room)?;
     Some((plan, seconds))
 }
 

@@ -6,7 +6,8 @@
 //! ```
 //! Bytes are counted as buffers that begin at multiples of the alignment take them. Not done here: choosing.
 
-use crate::recompute::recompute_within;
+use crate::held::Held;
+use crate::recompute::{Makers, recompute_within};
 use crate::stretch::{Intervals, Window};
 use crate::{Forget, Gap, Liveness, MemoryPlan, Problem};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,7 @@ pub(super) struct Space<'a> {
     pub candidates: Vec<ValueId>,
     /// By node: the algorithms worth choosing, fastest first, each with less workspace than those before it.
     pub picks: Vec<Vec<Pick>>,
+    makers: Makers<'a>,
 }
 
 /// One order, what is made again in it, and what may leave.
@@ -44,6 +46,8 @@ pub(super) struct Arrangement {
     pub gaps: Vec<Gap>,
     /// By step: bytes held when every gap is away for as long as can be, workspaces not counted.
     pub held: Vec<Bytes>,
+    /// The same when nothing is away, not aligned.
+    pub holds: Held,
     /// By step: the most that the topmost buffer may lack to a multiple of the alignment.
     pub slack: Vec<Bytes>,
 }
@@ -51,7 +55,8 @@ pub(super) struct Arrangement {
 impl<'a> Space<'a> {
     pub fn of(problem: &'a Problem<'a>) -> Self {
         let graph = &problem.program.graph;
-        let mut space = Space { problem, candidates: candidates(problem), picks: Vec::new() };
+        let makers = Makers::of(problem.program);
+        let mut space = Space { problem, candidates: candidates(problem), picks: Vec::new(), makers };
         space.picks = graph.node_ids().map(|node| space.worth_choosing(node)).collect();
         space
     }
@@ -104,7 +109,7 @@ impl<'a> Space<'a> {
         let forget = |i: usize| [None, Some(Forget::Once), Some(Forget::AfterEachUse)][way / 3usize.pow(i as u32) % 3];
         let forgotten: BTreeMap<ValueId, Forget> =
             self.candidates.iter().enumerate().filter_map(|(i, &root)| Some((root, forget(i)?))).collect();
-        let made = recompute_within(program, &forgotten, LONGEST * program.n_steps()).ok()?;
+        let made = recompute_within(&self.makers, &forgotten, LONGEST * program.n_steps()).ok()?;
         let plan = MemoryPlan { order: made.order, gaps: made.drops, ..MemoryPlan::keep_all(program) };
         let liveness = Liveness::of(self.problem, &plan.order);
         let gaps = self.gaps(&plan, &liveness);
@@ -112,7 +117,8 @@ impl<'a> Space<'a> {
         let intervals = Intervals::with_windows(self.problem, &plan, &liveness, &tight).ok()?;
         let kept = Intervals::with_windows(self.problem, &plan, &liveness, &[]).ok()?;
         let (held, slack) = (self.held(&intervals), self.slack(&plan, &kept));
-        Some(Arrangement { plan, liveness, gaps, held, slack })
+        let holds = Held::of(self.problem, &plan, &liveness)?;
+        Some(Arrangement { plan, liveness, gaps, held, holds, slack })
     }
 
     /// Gaps of candidates that end after forward, last for a step at least, and do not end with the bytes made anew.

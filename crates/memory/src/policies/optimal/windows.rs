@@ -41,7 +41,8 @@ pub(super) fn search(space: &Space<'_>, arrangement: &Arrangement, plan: &Memory
     let mut search = Search { space, arrangement, plan, away, left, chosen: Vec::new(), best };
     // What the other policies would do is near enough to be compared with.
     let room = problem.budgets.device.and_then(|budget| budget.checked_sub(problem.homes.extent()));
-    if let Some(windows) = room.and_then(|room| windows_within(problem, plan, &arrangement.liveness, away, room)) {
+    let about = (&arrangement.liveness, &arrangement.holds);
+    if let Some((_, windows)) = room.and_then(|room| windows_within(problem, plan, about, away, room)) {
         search.weigh(&windows);
     }
     search.gap(0);
