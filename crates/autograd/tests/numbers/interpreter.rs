@@ -146,7 +146,8 @@ impl Interpreter {
     /// The output that lies exactly over an input, where the op can run in place.
     fn output_over(&self, node: &Node, input: usize) -> Option<usize> {
         let location = |id: ValueId| self.program.aliases.location(id);
-        let pairs = node.op.in_place().iter().chain(node.op.updates());
+        let updates = node.op.updates();
+        let pairs = node.op.in_place().iter().chain(updates.iter());
         pairs
             .filter(|(from, _)| *from == input)
             .find_map(|&(_, output)| (location(node.inputs[input]) == location(node.outputs[output])).then_some(output))
