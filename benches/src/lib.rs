@@ -53,6 +53,9 @@ pub struct Setup {
     /// Device budget.
     #[arg(long)]
     pub budget: Option<String>,
+    /// Host budget; without it as much as the plan wants.
+    #[arg(long)]
+    pub host_budget: Option<String>,
     /// per-layer or events.
     #[arg(long, default_value = "events")]
     pub sync: String,
@@ -111,6 +114,7 @@ impl Setup {
         let Some(policy) = policies::find(&self.policy) else { bail!("unknown policy {}", self.policy) };
         let mut settings = Settings::new(policy, self.device.links());
         settings.budgets.device = self.budget.as_deref().map(parse_bytes).transpose()?;
+        settings.budgets.host = self.host_budget.as_deref().map(parse_bytes).transpose()?;
         settings.options.sync = if self.sync == "per-layer" { Sync::PerLayer } else { Sync::Events };
         settings.options.state = match self.state.as_str() {
             "device" => State::Device,

@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     let (description, scaled) = (trainer.description(), trainer.loss_scale()?);
     let line = json!({
         "model": cli.setup.model, "batch": cli.setup.batch_size, "dtype": cli.setup.dtype,
-        "policy": planned.schedule.policy, "budget": cli.setup.budget, "sync": cli.setup.sync,
+        "policy": planned.schedule.policy, "budget": cli.setup.budget, "host_budget": cli.setup.host_budget, "sync": cli.setup.sync,
         "deterministic": cli.setup.deterministic, "replay": !cli.setup.no_replay, "device": description.name, "details": description.details,
         "steps": cli.steps, "ms_median": at(0.5), "ms_min": at(0.0), "ms_p90": at(0.9),
         "images_per_second": cli.setup.batch_size as f64 / at(0.5) * 1e3,

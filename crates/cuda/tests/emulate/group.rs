@@ -16,6 +16,7 @@ fn shapes() -> Vec<Vec<u64>> {
         vec![64, 72, 1, 1],
         vec![10, 33],
         vec![5, 1, 2, 2],
+        vec![3, 2, 17, 17],
     ];
     few.iter().cycle().take(35).cloned().collect()
 }
