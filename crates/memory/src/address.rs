@@ -52,7 +52,12 @@ fn device_items(intervals: &Intervals) -> Vec<Item> {
 fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses {
     let items = device_items(intervals);
     let options = &problem.options;
-    let placed = place_items(options.placement, &items, problem.homes.extent(), options.alignment);
+    let base = problem.homes.extent();
+    // Without a budget nothing is gained by the longer search, and the peak is never below the floor, which a short one finds.
+    let placed = match problem.budgets.device {
+        Some(_) => place_items(options.placement, &items, base, options.alignment),
+        None => place_within(options.placement, &items, base, options.alignment, 0),
+    };
     let mut offsets = placed.offsets;
     let workspaces = offsets.split_off(intervals.stretches.len());
     Addresses { stretches: offsets, workspaces, device_extent: placed.extent }

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_lies_too_high_chooses_first() {
         // No order of the list nor a swap in the best one finds the 832 bytes that are live at most.
-        let items = [
+        let once = [
             (7, 12, 3),
             (2, 4, 4),
             (2, 5, 3),
@@ -139,7 +139,13 @@ mod tests {
             (7, 7, 8),
             (2, 5, 1),
         ];
-        let items = items.map(|(start, end, units)| Item { start, end, bytes: 64 * units });
+        // Fourteen times in a row, since few items are left to the short search.
+        let item = |at: u32, (start, end, units): (u32, u32, Bytes)| Item {
+            start: start + at,
+            end: end + at,
+            bytes: 64 * units,
+        };
+        let items: Vec<Item> = (0..14).flat_map(|turn| once.map(|one| item(20 * turn, one))).collect();
         assert_eq!(live_peak(&items), 832);
         assert_eq!(place_within(Placement::Planned, &items, 0, 64, 0).extent, 896);
         assert_eq!(place(Placement::Planned, &items, 0, 64).extent, 832);

@@ -23,6 +23,8 @@ const CHANGES: usize = 400;
 /// The same two limits of lifting what lies too high, for each order.
 const COMPARISONS_LIFTING: usize = 40_000_000;
 const ROUNDS: usize = 60;
+/// Items up to which nothing is lifted: `optimal` proves of tiny programs that no plan is faster, by the shorter search.
+const FEW: usize = 128;
 
 /// The lowest extent found, or the first of at most `enough` where there is such a limit. Without one the search is longer.
 pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, limit: Option<Bytes>) -> Vec<Bytes> {
@@ -55,7 +57,7 @@ pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, limit: Option
         }
         best.0 <= near
     };
-    if !keep(improve(items, best_order, near, &mut shelf, changes)) && limit.is_none() {
+    if !keep(improve(items, best_order, near, &mut shelf, changes)) && limit.is_none() && items.len() > FEW {
         let rounds = (COMPARISONS_LIFTING / (items.len() * items.len())).min(ROUNDS);
         orders(items).into_iter().any(|order| keep(lift(items, order, near, &mut shelf, rounds)));
     }
