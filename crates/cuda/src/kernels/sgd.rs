@@ -15,9 +15,11 @@ pub(super) fn prepare<'a>(
     op: &Sgd,
     members: impl Iterator<Item = (&'a [Operand<'a>], &'a [Operand<'a>])>,
 ) -> Result<LaunchPlan, KernelError> {
-    let members = members.map(|(inputs, outputs)| Member::of(op, inputs, outputs)).collect::<Result<Vec<_>, _>>()?;
+    let mut members =
+        members.map(|(inputs, outputs)| Member::of(op, inputs, outputs)).collect::<Result<Vec<_>, _>>()?;
     let mut launches = Vec::new();
-    // One launch reads one learning rate and gradients of one type.
+    // One launch reads one learning rate and gradients of one type; weights' and vectors' types alternate.
+    members.sort_by_key(|member| (member.file, member.scalars));
     for alike in members.chunk_by(|a, b| a.scalars == b.scalars && a.file == b.file) {
         let attributes = [F32(op.weight_decay as f32), F32(op.momentum as f32), F32((1.0 - op.dampening) as f32)];
         let [rate, iteration, guard] = alike[0].scalars.map(U64);

@@ -85,10 +85,17 @@ fn sgd_of_many_is_sgd_of_each() {
                     return;
                 }
             }
-            let all: Vec<Vec<Operand<'static>>> = together.iter().map(|of| inputs(of, half)).collect();
+            // Vectors' gradients are f32 between the weights' halves: one launch of each type.
+            let is_half = |of: &Trained| half && of.w.ty.shape.dim(0) > 1;
+            let all: Vec<Vec<Operand<'static>>> = together.iter().map(|of| inputs(of, is_half(of))).collect();
             let group = of_group(op.clone(), all.len(), all[0].len());
             let outputs: Vec<Operand<'static>> = all.iter().flat_map(|inputs| outputs(inputs)).collect();
             run(&group, &all.concat(), &outputs);
+            let launches = kernels::prepare(&group, &all.concat(), &outputs, 0).unwrap().launches.len();
+            assert_eq!(
+                launches, 2,
+                "35 members of one type are more than a launch takes; of two types each has its own"
+            );
             for (n, (alone, together)) in alone.iter().zip(&together).enumerate() {
                 let what = format!("member {n} {:?} {dtype} momentum {momentum}", shapes()[n]);
                 for (alone, together) in alone.values().iter().zip(together.values()) {
