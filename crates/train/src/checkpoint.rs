@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use vdnn_autograd::{GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS};
 use vdnn_graph::Role;
+use vdnn_graph::op::LossScaleUpdate;
 use vdnn_tensor::{DType, HostTensor};
 
 const FORMAT: &str = "vdnn-checkpoint-1";
@@ -53,7 +54,8 @@ impl Checkpoint {
     /// loss scale that the file lacks as it starts: a run may go on in another arithmetic.
     ///
     /// # Errors
-    /// [`TrainError::Checkpoint`] when a parameter is missing, left over, or of another shape; nothing is changed then.
+    /// [`TrainError::Checkpoint`] when a parameter is missing, left over, or of another shape, or when a loss scale is none that a
+    /// run can have; nothing is changed then.
     pub fn restore(&self, trainer: &mut Trainer, path: &Path) -> Result<(), TrainError> {
         let refuse = |reason: String| TrainError::Checkpoint { path: path.to_path_buf(), reason };
         let wanted = trainer.tensors()?;
@@ -78,6 +80,9 @@ impl Checkpoint {
         let leftover = have.keys().find(|name| !known.contains_key(**name) && !passed_over(name));
         if let Some(name) = leftover {
             return Err(refuse(format!("{name} is not in the model; this is a checkpoint of another model")));
+        }
+        if let Some(scale) = have.get(LOSS_SCALE).filter(|_| known.contains_key(LOSS_SCALE)) {
+            check_loss_scale(scale).map_err(refuse)?;
         }
         for (name, tensor) in self.tensors.iter().filter(|(name, _)| known.contains_key(name.as_str())) {
             trainer.set_tensor(name, tensor)?;
@@ -159,6 +164,18 @@ impl Checkpoint {
 
 fn is_loss_scale(name: &str) -> bool {
     [LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS].contains(&name)
+}
+
+/// A scale of 0 or no number would pass finite gradients and make no numbers of them.
+fn check_loss_scale(tensor: &HostTensor) -> Result<(), String> {
+    let LossScaleUpdate { least, most, .. } = LossScaleUpdate::default();
+    match tensor.to_vec::<f32>().as_deref() {
+        Ok(&[scale]) if (least..=most).contains(&f64::from(scale)) => Ok(()),
+        found => {
+            let found = found.map_or_else(ToString::to_string, |found| format!("{found:?}"));
+            Err(format!("{LOSS_SCALE}: expected a number from {least} to {most}, found {found}; the file is damaged"))
+        }
+    }
 }
 
 fn metadata(state: &RunState) -> HashMap<String, String> {

@@ -53,7 +53,7 @@ impl Across {
             found[root.index()] = None;
         }
         let mut members: Vec<Member> = found.into_iter().flatten().filter(|member| member.bytes > 0.0).collect();
-        members.sort_by(|a, b| (a.again * b.bytes).total_cmp(&(b.again * a.bytes)));
+        sort(&mut members);
         let bytes = members.iter().map(|member| member.bytes).sum();
         Across { step, members, bytes }
     }
@@ -90,6 +90,11 @@ impl Across {
     }
 }
 
+/// Least seconds a byte first. By quotients: where many are alike, products rounded for each pair are no order.
+fn sort(members: &mut [Member]) {
+    members.sort_by(|a, b| (a.again / a.bytes).total_cmp(&(b.again / b.bytes)));
+}
+
 /// The steps looked at: all, or of each stretch of steps the one that would hold most if everything stayed. The budget
 /// has no say, so that a larger one is never looked at more closely.
 pub(super) fn steps(problem: &Problem<'_>) -> Vec<usize> {
@@ -122,4 +127,25 @@ fn held(problem: &Problem<'_>, liveness: &Liveness) -> Vec<f64> {
 pub(super) fn sample(n: usize) -> impl Iterator<Item = usize> {
     let next = move |&i: &usize| (i + 1 < n).then(|| (i + 1).max(i + i / 4).min(n - 1));
     std::iter::successors((n > 0).then_some(0), next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As of kernels that are as quick as memory: seconds in proportion to bytes, but for how they are rounded.
+    #[test]
+    fn members_of_about_the_same_seconds_a_byte_have_an_order() {
+        for rate in 1..400 {
+            let member = |i: u64| {
+                let bytes = (1 + i * 7_919 % 4_001) as f64;
+                Member { bytes, ready: None, need: None, again: bytes / (4.8e12 / f64::from(rate)) }
+            };
+            let endless = Member { again: f64::INFINITY, ..member(0) };
+            let mut members: Vec<Member> = (0..200).map(member).chain([endless]).collect();
+            sort(&mut members);
+            assert!(members.is_sorted_by(|a, b| a.again / a.bytes <= b.again / b.bytes));
+            assert_eq!(members[200].again, f64::INFINITY);
+        }
+    }
 }

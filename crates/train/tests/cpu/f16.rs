@@ -140,6 +140,28 @@ fn a_checkpoint_holds_the_scale() {
     saved.restore(&mut wide, Path::new("memory")).unwrap();
 }
 
+/// A scale of 0 would make no numbers of finite gradients, unseen by the check.
+#[test]
+fn a_checkpoint_with_a_scale_that_no_run_has_is_refused() {
+    let setup = setup("resnet-small", "none");
+    let mut trainer = trainer(&setup).unwrap();
+    let state = RunState { model: "resnet-small".into(), iteration: 3, epoch: 0, batch: 3, seed: 7 };
+    let saved = Checkpoint::take(&mut trainer, state).unwrap();
+    for (scale, allowed) in [(1.0, true), (16_777_216.0, true), (0.0, false), (-4.0, false), (f32::NAN, false)] {
+        let mut changed = saved.clone();
+        changed
+            .tensors
+            .iter_mut()
+            .filter(|(name, _)| name == "loss_scale")
+            .for_each(|entry| entry.1 = self::scalar(scale));
+        let restored = changed.restore(&mut trainer, Path::new("memory"));
+        assert_eq!(restored.is_ok(), allowed, "{scale}");
+        let words = restored.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(allowed || words.contains("loss_scale: expected a number from 1 to 16777216, found"), "{words}");
+    }
+    assert_eq!((trainer.loss_scale().unwrap().unwrap().scale, trainer.iteration()), (16_777_216.0, 3));
+}
+
 /// Gradients beyond f16 whatever the scale, the loss being finite: the run ends and says what to try, the weights as they were.
 #[test]
 fn a_run_that_no_scale_can_save_ends() {

@@ -4,6 +4,7 @@ mod disk;
 mod f16;
 mod mixed;
 mod policies;
+mod random_fused;
 mod rounding;
 mod setup;
 mod streaming;
