@@ -60,7 +60,7 @@ pub(super) struct Replay {
     pub running: bool,
     /// When an iteration began that a trial follows.
     began: Option<Instant>,
-    /// What the last trial found.
+    /// What the last trial that came to its end found.
     found: Option<[Duration; 2]>,
     /// Why a schedule could not be captured.
     refused: Option<String>,
@@ -104,7 +104,7 @@ impl Replay {
     pub fn ended(&mut self, prepared: &mut Prepared) {
         if let (Some(began), Some(trial)) = (self.began.take(), &mut prepared.trial) {
             trial.took(began.elapsed());
-            self.found = trial.found();
+            self.found = trial.found().or(self.found);
         }
     }
 
