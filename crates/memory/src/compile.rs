@@ -151,7 +151,10 @@ fn check_gaps(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> 
         plan.gaps.iter().filter(|(_, residency)| **residency != Residency::Keep).map(|(&key, _)| key).collect();
     if let (Allocation::NetworkWide, Some(&root)) = (plan.allocation, liveness.streamed().first()) {
         let name = &graph.value(root).name;
-        let reason = format!("the network-wide allocation keeps everything, but {name} has its home in host memory");
+        let reason = format!(
+            "the network-wide allocation keeps everything on the device, but {name} has its home in host memory; use \
+             --state device, or another policy"
+        );
         return Err(PlanError::IllegalPlan { reason });
     }
     if let (Allocation::NetworkWide, Some(&(root, _))) = (plan.allocation, left.first()) {

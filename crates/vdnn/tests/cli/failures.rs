@@ -38,6 +38,12 @@ fn usage_is_status_two_and_also_a_document() {
 
 /// Where everything fits any size is taken; within less, what cannot be proved is refused.
 #[test]
+fn an_allocation_of_everything_on_the_device_says_what_to_do_about_homes_elsewhere() {
+    let plan = "plan --model vgg-small --policy baseline --state host --min-offload 0";
+    fails(1, plan, &["features.0.weight has its home in host memory", "--state device"]);
+}
+
+#[test]
 fn what_optimal_cannot_prove_is_refused() {
     let plan = "plan --model vgg-small --policy optimal";
     fails(1, &format!("{plan} --budget 1MiB"), &["optimal", "expected at most 28 steps", "use `hybrid`"]);
