@@ -24,6 +24,7 @@ mod prepared;
 mod product;
 mod replay;
 mod site;
+mod trial;
 mod words;
 
 use std::collections::HashSet;

@@ -21,7 +21,7 @@ const PARTS: [Folder; 3] = [
     Folder { path: "crates/layers/src/", shared: &["lib", "error", "init", "net", "reuse", "sequential"] },
     Folder {
         path: "crates/cuda/src/kernels/",
-        shared: &["mod", "common", "element", "elementwise", "error", "nhwc", "plan", "tests", "window"],
+        shared: &["mod", "common", "element", "elementwise", "error", "nhwc", "plan", "table", "tests", "window"],
     },
 ];
 

@@ -2,8 +2,8 @@
 
 use super::batch_norm_nhwc::{self, Gate, Gradient};
 use super::elementwise::address_and_stride;
-use super::group::Table;
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, divisor, partial_bytes, sample_len};
+use super::table::Table;
 use super::{KernelError, LaunchPlan, Operand, operands};
 use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::{BatchNorm, BatchNormUpdate};

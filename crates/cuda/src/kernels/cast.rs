@@ -1,8 +1,8 @@
 //! Casts: between f32 and half precision, between NCHW and NHWC order, with or without channel padding.
 
 use super::elementwise::address_and_stride;
-use super::group::Table;
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, THREADS, at_most, divisor};
+use super::table::Table;
 use super::{KernelError, Operand, file_of, files, operands};
 use KernelArg::{U32, U64};
 use std::collections::BTreeMap;

@@ -37,6 +37,7 @@ mod plan;
 mod relu;
 mod sgd;
 mod softmax_cross_entropy;
+mod table;
 mod unscale;
 mod window;
 

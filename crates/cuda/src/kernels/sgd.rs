@@ -1,7 +1,7 @@
 //! SGD updates, of one parameter or of many in one launch.
 
-use super::group::Table;
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most};
+use super::table::Table;
 use super::{KernelError, Operand, file_of, files, guarded, operands, whole};
 use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::Sgd;
