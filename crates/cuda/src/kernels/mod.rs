@@ -220,10 +220,10 @@ fn operands<'a, const N: usize>(op: &'static str, given: &[Operand<'a>]) -> Resu
 }
 
 /// Operands without the optional last one (an update's guard, a loss's scale), and that one's address, null when there is none.
-fn guarded<'o, 'a>(given: &'o [Operand<'a>], operands: usize) -> (&'o [Operand<'a>], KernelArg) {
+fn with_optional<'o, 'a>(given: &'o [Operand<'a>], operands: usize) -> (&'o [Operand<'a>], u64) {
     match given.split_at_checked(operands) {
-        Some((before, [last])) => (before, KernelArg::U64(last.address)),
-        _ => (given, KernelArg::U64(0)),
+        Some((before, [last])) => (before, last.address),
+        _ => (given, 0),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most};
 use super::table::Table;
-use super::{KernelError, Operand, file_of, files, guarded, operands, whole};
+use super::{KernelError, Operand, file_of, files, operands, whole, with_optional};
 use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::Sgd;
 use vdnn_tensor::MemoryOrder;
@@ -43,7 +43,7 @@ struct Member {
 
 impl Member {
     fn of(op: &Sgd, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<Self, KernelError> {
-        let (inputs, guard) = guarded(inputs, 4 + usize::from(op.has_momentum()));
+        let (inputs, guard) = with_optional(inputs, 4 + usize::from(op.has_momentum()));
         let ([w, dw, rate, iteration, new_w], momentum) = if op.has_momentum() {
             let ([w, dw, m, rate, iteration], [new_w, new_m]) = (operands(OP, inputs)?, operands(OP, outputs)?);
             whole(OP, &[m, new_m])?;
@@ -62,7 +62,6 @@ impl Member {
         let order = if turned { hw | channels << 32 } else { 0 };
         let [m, new_m] = momentum;
         let words = [w.address, dw.address, m, new_w.address, new_m, len, order];
-        let KernelArg::U64(guard) = guard else { unreachable!("a guard is an address") };
         Ok(Member { words, len, scalars: [rate.address, iteration.address, guard], file: file_of(dw.ty.dtype, FILES) })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::elementwise::address_and_stride;
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, at_most, sample_len};
-use super::{KernelError, Operand, guarded, operands};
+use super::{KernelError, Operand, operands, with_optional};
 use KernelArg::{F32, I32, U32, U64};
 use vdnn_graph::op::SoftmaxCrossEntropy;
 use vdnn_tensor::{Bytes, TensorType};
@@ -43,11 +43,11 @@ pub(super) fn prepare_grad(
     workspace: u64,
 ) -> Result<LaunchPlan, KernelError> {
     let name = "softmax_cross_entropy_grad";
-    let (inputs, scale) = guarded(inputs, 2);
+    let (inputs, scale) = with_optional(inputs, 2);
     let ([logits, labels], [dx]) = (operands(name, inputs)?, operands(name, outputs)?);
     let [rows, classes] = sizes(name, &logits)?;
     let (labels, weight, ignore) = (U64(labels.address), U64(workspace), I32(op.ignore_index));
-    let args = vec![labels, weight, U32(rows), ignore, scale];
+    let args = vec![labels, weight, U32(rows), ignore, U64(scale)];
     let counted = KernelLaunch::new(name, FILE, "softmax_cross_entropy_weight", 1, args)?;
     let mut args = address_and_stride(&logits).to_vec();
     args.extend([labels, weight]);

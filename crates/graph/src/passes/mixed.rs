@@ -16,7 +16,7 @@
 //!
 //! Casts are nodes, one for each value and type, in the layer of the first reader. The half-precision weights are such
 //! casts: made anew in every iteration from what is trained, never saved, and a plan may drop them and cast again. A weight's
-//! gradient is cast back by backward, so optimizers see f32 alone.
+//! gradient is cast back by backward, so optimizers see f32 alone; `group` may then let SGD read it before that cast.
 
 use super::Rewritten;
 use super::rebuild::Rebuild;
