@@ -132,58 +132,51 @@ template <int GATE> DEVICE float through(float x, float dy, float a, float b) {
 #define MAPS const scalar *x, u64 xs, const scalar *dy, u64 dys
 #define MAPS_PASSED x, xs, dy, dys
 
-// Sums of what goes through, and of it times x − mean.
+// Sums of what goes through, and of it times x. The mean's share is taken off the second in double, at the end: half precision
+// has no channels so far from zero beside their deviation that f32 would lose digits of the difference.
 template <int V> struct GradSums {
   float sum[2][V];
   DEVICE GradSums() {
 #pragma unroll
     for (int l = 0; l < V; l++) sum[0][l] = sum[1][l] = 0.f;
   }
-  DEVICE void add(int l, float x, float d, float mean) {
+  DEVICE void add(int l, float x, float d) {
     sum[0][l] += d;
-    sum[1][l] = fmaf(d, x - mean, sum[1][l]);
+    sum[1][l] = fmaf(d, x, sum[1][l]);
   }
 };
 
 // What becomes of the sums: dbeta = Σ dy; dgamma = Σ dy · (x − mean) / √(variance + eps).
-#define PARAMETERS const float *variance, float *dgamma, float *dbeta, float eps
-template <int V>
+#define PARAMETERS const float *mean, const float *variance, float *dgamma, float *dbeta, float eps
+#define PARAMETERS_PASSED mean, variance, dgamma, dbeta, eps
+template <int T, int V>
 DEVICE void finish_grad(const GradSums<V>& sums, const Columns& at, u32 tiles, double* partial, PARAMETERS) {
-  sum_columns<TALL_WIDE, V>(sums.sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
-    dgamma[c] = (float)(sum[1] / sqrt((double)variance[c] + eps));
+  sum_columns<T, V>(sums.sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
+    dgamma[c] = (float)((sum[1] - mean[c] * sum[0]) / sqrt((double)variance[c] + eps));
     dbeta[c] = (float)sum[0];
   });
 }
 
-#define SUMS MAPS, COEFFICIENTS, COLUMNS, float eps, double *partial, float *dgamma, float *dbeta
-#define SUMS_PASSED MAPS_PASSED, mean, variance, gamma, beta, COLUMNS_PASSED, eps, partial, dgamma, dbeta
+#define SUMS MAPS, const float *gamma, const float *beta, COLUMNS, double *partial, PARAMETERS
+#define SUMS_PASSED MAPS_PASSED, gamma, beta, COLUMNS_PASSED, partial, PARAMETERS_PASSED
 template <int V, int GATE> DEVICE void grad_sums(SUMS) {
-  Dealt at(COLUMNS_PASSED, TALL_WIDE);
+  Dealt at(COLUMNS_PASSED, TALL_PAIR);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
   Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
-  // Mean, and a and b where a sign is looked at.
-  const int N = GATE == BY_SIGN ? 3 : 1;
-  float k[N][V];
-  by_channel<V>(at, [&](u32 c, float (&made)[N]) {
-    made[0] = mean[c];
-    if (GATE == BY_SIGN) {
-      Line line = line_of(mean[c], variance[c], gamma[c], beta[c], eps);
-      made[1 % N] = line.a;
-      made[2 % N] = line.b;
-    }
-  }, k);
+  float ab[2][V];
+  if (GATE == BY_SIGN) lines<V>(mean, variance, gamma, beta, eps, at, ab);
   GradSums<V> sums;
   turns.each([&](u64, const float (&v)[2][V], u32) {
 #pragma unroll
-    for (int l = 0; l < V; l++) sums.add(l, v[0][l], through<GATE>(v[0][l], v[1][l], k[1 % N][l], k[2 % N][l]), k[0][l]);
+    for (int l = 0; l < V; l++) sums.add(l, v[0][l], through<GATE>(v[0][l], v[1][l], ab[0][l], ab[1][l]));
   });
-  finish_grad<V>(sums, at, tiles, partial, variance, dgamma, dbeta, eps);
+  finish_grad<TALL_PAIR>(sums, at, tiles, partial, PARAMETERS_PASSED);
 }
-TALL_WIDE_KERNEL batch_norm_grad_sums_packed(SUMS) { grad_sums<PACK, OPEN>(SUMS_PASSED); }
-TALL_WIDE_KERNEL batch_norm_grad_sums_single(SUMS) { grad_sums<1, OPEN>(SUMS_PASSED); }
-TALL_WIDE_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { grad_sums<PACK, BY_SIGN>(SUMS_PASSED); }
-TALL_WIDE_KERNEL batch_norm_relu_grad_sums_single(SUMS) { grad_sums<1, BY_SIGN>(SUMS_PASSED); }
+TALL_PAIR_KERNEL batch_norm_grad_sums_packed(SUMS) { grad_sums<PACK, OPEN>(SUMS_PASSED); }
+TALL_PAIR_KERNEL batch_norm_grad_sums_single(SUMS) { grad_sums<1, OPEN>(SUMS_PASSED); }
+TALL_PAIR_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { grad_sums<PACK, BY_SIGN>(SUMS_PASSED); }
+TALL_PAIR_KERNEL batch_norm_relu_grad_sums_single(SUMS) { grad_sums<1, BY_SIGN>(SUMS_PASSED); }
 
 // The bits of a row's pack. A single element's bit is looked for in its sample's bytes.
 template <int V> struct Bits {
@@ -199,12 +192,10 @@ template <int V> struct Bits {
 
 // The same sums of dy, or dy + second, where the mask has a bit. What goes through is written as dr and summed as written.
 template <int V, int N>
-DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], const u8* mask, u64 hw, u64 bytes,
-                       const float* mean, scalar* dr, u64 drs, COLUMNS, double* partial, PARAMETERS) {
+DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], const u8* mask, u64 hw, u64 bytes, scalar* dr,
+                       u64 drs, COLUMNS, double* partial, PARAMETERS) {
   Dealt at(COLUMNS_PASSED, TALL_WIDE);
   Turns<V, N, Bits<V>> turns(in, strides, at, Bits<V>{mask, at.pack, packs, hw, bytes});
-  float k[1][V];
-  by_channel<V>(at, [&](u32 c, float (&made)[1]) { made[0] = mean[c]; }, k);
   GradSums<V> sums;
   turns.each([&](u64 row, const float (&v)[N][V], u32 bits) {
     float d[V];
@@ -213,16 +204,16 @@ DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], co
       // The sum is rounded before it is gated, as by an addition of its own.
       float dy = N == 3 ? (float)(scalar)(v[1][l] + v[N - 1][l]) : v[1][l];
       d[l] = bits >> l & 1 ? dy : 0.f;
-      sums.add(l, v[0][l], d[l], k[0][l]);
+      sums.add(l, v[0][l], d[l]);
     }
     store_columns<V>(dr, drs, row, at, d);
   });
-  finish_grad<V>(sums, at, tiles, partial, variance, dgamma, dbeta, eps);
+  finish_grad<TALL_WIDE>(sums, at, tiles, partial, PARAMETERS_PASSED);
 }
-#define GATED                                                                                                          \
-  MAPS, const scalar *second, u64 seconds, const u8 *mask, u64 hw, u64 bytes, const float *mean, scalar *dr, u64 drs, COLUMNS, \
+#define GATED                                                                                                  \
+  MAPS, const scalar *second, u64 seconds, const u8 *mask, u64 hw, u64 bytes, scalar *dr, u64 drs, COLUMNS, \
       double *partial, PARAMETERS
-#define GATED_PASSED in, strides, mask, hw, bytes, mean, dr, drs, COLUMNS_PASSED, partial, variance, dgamma, dbeta, eps
+#define GATED_PASSED in, strides, mask, hw, bytes, dr, drs, COLUMNS_PASSED, partial, PARAMETERS_PASSED
 #define GATED_SUMS(V)                       \
   const scalar* const in[2] = {x, dy};      \
   const u64 strides[2] = {xs, dys};         \

@@ -2,7 +2,7 @@
 //! maps in each direction, sums and application.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{Columns, Resident, TALL, TALL_WIDE, partial_bytes};
+use super::nhwc::{Columns, TALL, TALL_PAIR, TALL_WIDE, partial_bytes};
 use super::plan::{KernelArg, KernelLaunch, THREADS, at_most};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
 use KernelArg::{F32, U32, U64};
@@ -54,7 +54,7 @@ pub(super) fn prepare(
     if x.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let cut = Columns::applying(&[x, y], Resident::Four);
+    let cut = Columns::applying(&[x, y]);
     let coefficients = [mean, variance, gamma, beta].map(|o| U64(o.address));
     let maps = [address_and_stride(&x), address_and_stride(&y)];
     let args = [&maps[0][..], &coefficients, &maps[1], &cut.args(name)?, &[F32(eps as f32)]].concat();
@@ -73,7 +73,7 @@ pub(super) fn prepare_add_relu(
     if x.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let (cut, file) = (Columns::applying(&[x, r, y], Resident::Two), file_of(x.ty.dtype, FILES));
+    let (cut, file) = (Columns::applying(&[x, r, y]), file_of(x.ty.dtype, FILES));
     let coefficients = [mean, variance, gamma, beta].map(|o| U64(o.address));
     let [x_args, r_args, y_args] = [x, r, y].map(|o| address_and_stride(&o));
     let mut args = [&x_args[..], &coefficients, &r_args, &y_args, &[U64(mask.address)]].concat();
@@ -102,9 +102,11 @@ pub(super) struct Gradient<'a> {
 }
 
 impl Gradient<'_> {
-    /// Partial sums and what becomes of them.
-    fn results(&self, workspace: u64) -> [KernelArg; 3] {
-        [workspace, self.parameters[0].address, self.parameters[1].address].map(U64)
+    /// Partial sums, and `PARAMETERS`: what becomes of them by which mean and variance.
+    fn results(&self, workspace: u64, eps: f64) -> [KernelArg; 6] {
+        let [mean, variance, ..] = self.coefficients.map(U64);
+        let [dgamma, dbeta] = [self.parameters[0].address, self.parameters[1].address].map(U64);
+        [U64(workspace), mean, variance, dgamma, dbeta, F32(eps as f32)]
     }
 }
 
@@ -128,10 +130,10 @@ pub(super) fn prepare_grad(
     if of.parameters[0].elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let cut = Columns::reducing(&[of.x, of.dy], TALL_WIDE);
+    let cut = Columns::reducing(&[of.x, of.dy], TALL_PAIR);
     let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
-    let (coefficients, results) = (of.coefficients.map(U64), of.results(workspace));
-    let args = [&maps[..], &coefficients, &cut.args(name)?, &[F32(eps as f32)], &results].concat();
+    let [_, _, gamma, beta] = of.coefficients.map(U64);
+    let args = [&maps[..], &[gamma, beta], &cut.args(name)?, &of.results(workspace, eps)].concat();
     let [packed, single] = functions(gate).0;
     let sums = cut.launch(name, file_of(of.x.ty.dtype, FILES), cut.pick(packed, single), args)?;
     from_sums(name, eps, gate, of, sums)
@@ -153,11 +155,10 @@ pub(super) fn prepare_gated_grad(
     let (sample, hw) = (of.x.sample(), of.x.channels().1);
     let second = gated.second.map_or([U64(0), U64(0)], |second| address_and_stride(&second));
     let mut args = [address_and_stride(&of.x), address_and_stride(&of.dy), second].concat();
-    args.extend([gated.mask, hw, sample.div_ceil(8), of.coefficients[0]].map(U64));
+    args.extend([gated.mask, hw, sample.div_ceil(8)].map(U64));
     args.extend(address_and_stride(&gated.dr));
     args.extend(cut.args(name)?);
-    let [partial, dgamma, dbeta] = of.results(workspace);
-    args.extend([partial, U64(of.coefficients[1]), dgamma, dbeta, F32(eps as f32)]);
+    args.extend(of.results(workspace, eps));
     let function = match gated.second {
         None => cut.pick("batch_norm_gated_sums_packed", "batch_norm_gated_sums_single"),
         Some(_) => cut.pick("batch_norm_gated_sums2_packed", "batch_norm_gated_sums2_single"),
@@ -177,7 +178,7 @@ fn from_sums(
     if of.x.elements() == 0 {
         return Ok(vec![sums].into());
     }
-    let cut = Columns::applying(&[of.x, of.dy, of.dx], Resident::Two);
+    let cut = Columns::applying(&[of.x, of.dy, of.dx]);
     let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
     let (coefficients, dx) = (of.coefficients.map(U64), address_and_stride(&of.dx));
     let parameters = of.parameters.map(|o| U64(o.address));

@@ -11,10 +11,12 @@
 // Packs side by side in a tile at most.
 #define WIDEST 32
 
-// Threads of a block that sums: one block a multiprocessor, of 64 registers a thread or 128 with several operands.
+// Threads of a block that sums: one block a multiprocessor, of 64 registers a thread, 96 with two maps or 128 with more.
 #define TALL 1024
+#define TALL_PAIR 640
 #define TALL_WIDE 512
 #define TALL_KERNEL extern "C" __global__ void __launch_bounds__(TALL, 1)
+#define TALL_PAIR_KERNEL extern "C" __global__ void __launch_bounds__(TALL_PAIR, 1)
 #define TALL_WIDE_KERNEL extern "C" __global__ void __launch_bounds__(TALL_WIDE, 1)
 
 #define COLUMNS u64 rows, u32 packs, u32 width, u32 tiles, u32 each
@@ -44,14 +46,13 @@ struct Columns {
   }
 };
 
-// `each` rows in one piece, for what happens to each element by itself.
+// One turn of `each` rows, for what happens to each element by itself.
 struct Piece : Columns {
   DEVICE Piece(COLUMNS) : Columns(COLUMNS_PASSED, THREADS) {
-    u64 begin = (u64)stretch * each;
-    if (begin + each < rows) end = begin + each;
-    leap = TURN * height;
-    if (active() && begin + row < end) turns = (u32)((end - begin - row + leap - 1) / leap);
-    row += begin;
+    bool any = active();
+    row += (u64)stretch * each;
+    leap = 0;
+    turns = any && row < end;
   }
 };
 
@@ -113,7 +114,7 @@ template <int V, int N, class E> struct Turns {
     read();
   }
   DEVICE void read() {
-    // Only the last rows of a piece or a map are no full turn.
+    // Only the last rows of a map are no full turn.
     u64 rest = turns > 0 && row < at.end ? at.end - row : 0;
     left = rest < TURN * at.height ? (u32)rest : TURN * at.height;
 #pragma unroll
@@ -232,9 +233,9 @@ DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, u32 tiles,
     if (writes) place[at.stretch * apart] = total;
     if (!is_last(at, stretches, writes)) return;
     total = {};
-    // With 64 channels in packs, the most that a thread has to add up: all of it is read at once.
+    // With 64 channels in packs, about the most that a thread has to add up: all of it is read at once.
     u32 count = group < groups && slot < valid ? stretches : 0;
-    add_up<V == 1 ? 4 : T == TALL ? 9 : 17>(count, group, groups, total, [&](u32 s) { return place[s * apart]; });
+    add_up<V == 1 ? 4 : T == TALL_WIDE ? 17 : 9>(count, group, groups, total, [&](u32 s) { return place[s * apart]; });
 #pragma unroll
     for (int m = 0; m < M; m++) shared[m * T + threadIdx.x] = total.of[m];
     __syncthreads();

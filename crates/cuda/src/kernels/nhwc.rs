@@ -10,22 +10,11 @@ const WIDEST: u64 = 32;
 const MULTIPROCESSORS: u64 = 132;
 /// Rows a thread reads before it uses the first: `TURN` in `nhwc.cuh`.
 const TURN: u64 = 4;
-/// Rows a thread goes through at most where one wave of blocks has all rows; with more of them, waves of `ROWS` each.
-const ROWS_OF_ONE_WAVE: u64 = 32;
-const ROWS: u64 = 16;
 
-/// Threads of a block that sums one map, with 64 registers each, and several, with 128: either fills a multiprocessor.
+/// Threads of a block that sums one map, with 64 registers each, two, with 96, and more, with 128: all fill a multiprocessor.
 pub(super) const TALL: u32 = 1024;
+pub(super) const TALL_PAIR: u32 = 640;
 pub(super) const TALL_WIDE: u32 = 512;
-
-/// Blocks on each multiprocessor of kernels that go through a map element by element, by the registers they use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resident {
-    /// `KERNEL`: 64 registers a thread.
-    Four = 4,
-    /// `WIDE_KERNEL`: 128.
-    Two = 2,
-}
 
 /// Rows of channels, cut into tiles of channels and stretches of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,16 +45,12 @@ impl Columns {
         Columns { width, tiles, each: u64::from(threads) / width * TURN, stretches, threads, ..cut }
     }
 
-    /// For what happens to each element by itself: one wave of blocks, or several where a thread's rows would be many.
-    pub fn applying(operands: &[Operand<'_>], resident: Resident) -> Self {
+    /// For what happens to each element by itself: a turn of rows a thread. Blocks that come and go read rows near each other and
+    /// keep memory busier than blocks that stay, each in a stretch of its own.
+    pub fn applying(operands: &[Operand<'_>]) -> Self {
         let cut = Columns::uncut(operands);
-        let height = u64::from(THREADS) / cut.width;
-        let stretches = (MULTIPROCESSORS * resident as u64 / cut.tiles).max(1);
-        let rows = match cut.rows.div_ceil(height * stretches) {
-            rows if rows > ROWS_OF_ONE_WAVE => ROWS,
-            rows => rows.max(TURN),
-        };
-        Columns { each: height * rows, stretches: cut.rows.div_ceil(height * rows), ..cut }
+        let each = u64::from(THREADS) / cut.width * TURN;
+        Columns { each, stretches: cut.rows.div_ceil(each), ..cut }
     }
 
     fn uncut(operands: &[Operand<'_>]) -> Self {
@@ -195,15 +180,6 @@ mod tests {
         assert_eq!(blocks(&of([0, 64, 7, 7])), 1);
     }
 
-    #[test]
-    fn small_maps_are_one_wave_and_large_ones_many() {
-        let of = |dims, resident| blocks(&Columns::applying(&[Operand::contiguous(&half(dims), 0)], resident));
-        assert_eq!(of([256, 512, 7, 7], Resident::Two), 262);
-        assert_eq!(of([256, 512, 7, 7], Resident::Four), 524);
-        assert_eq!(of([256, 256, 14, 14], Resident::Two), 262);
-        assert_eq!(of([256, 1024, 14, 14], Resident::Two), 1568);
-    }
-
     /// `MOST_TILES` in `nhwc.cuh`: what is counted there has a place.
     #[test]
     fn tiles_of_several_stretches_are_few() {
@@ -230,7 +206,7 @@ mod tests {
         for dims in [[2, 8, 3, 3], [3, 160, 5, 7], [256, 1024, 14, 14], [2, 13, 9, 9], [1, 2056, 1, 1]] {
             let ty = half(dims);
             let operand = [Operand::contiguous(&ty, 0)];
-            let cut = Columns::applying(&operand, Resident::Two);
+            let cut = Columns::applying(&operand);
             assert!(cut.stretches * cut.each >= cut.rows, "{cut:?}");
             for cut in [reducing(&ty), cut] {
                 assert!(cut.width * cut.tiles >= cut.packs && u64::from(cut.threads) >= cut.width, "{cut:?}");
