@@ -335,11 +335,13 @@ impl Graph {
         self.values.iter().filter(|value| value.role == role && value.producer.is_none()).map(|v| v.ty.bytes()).sum()
     }
 
-    /// The op's own word, save that a sum or a cast of parameter gradients is one.
+    /// The op's own word, save that a sum of parameter gradients is one, and such a gradient cast or folded back.
     fn output_role(&self, op: &Op, inputs: &[ValueId], index: usize, phase: Phase) -> Role {
         let parameter_gradient = |&id: &ValueId| self.value(id).role == Role::ParameterGradient;
         match op {
-            Op::Add | Op::Cast(_) if inputs.iter().all(parameter_gradient) => Role::ParameterGradient,
+            Op::Add | Op::Cast(_) | Op::UnfoldGrad(_) if inputs.iter().all(parameter_gradient) => {
+                Role::ParameterGradient
+            }
             _ => op.output_role(index, phase),
         }
     }

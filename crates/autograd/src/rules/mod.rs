@@ -19,6 +19,7 @@ mod max_pool2d;
 mod relu;
 mod softmax_cross_entropy;
 mod split;
+mod unfold;
 
 use crate::AutogradError;
 use crate::tape::Tape;
@@ -109,6 +110,7 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
         Op::BatchNormRelu(norm) => batch_norm_relu::rule(ctx, norm),
         Op::BatchNormAddRelu(norm) => batch_norm_add_relu::rule(ctx, norm),
         Op::Cast(_) => cast::rule(ctx),
+        Op::Unfold(unfold) => unfold::rule(ctx, unfold),
         Op::Relu => relu::rule(ctx),
         Op::MaxPool2d(pool) => max_pool2d::rule(ctx, pool),
         Op::MaxPool2dIndices(pool) => max_pool2d::indices_rule(ctx, pool),

@@ -38,6 +38,7 @@ mod relu;
 mod sgd;
 mod softmax_cross_entropy;
 mod table;
+mod unfold;
 mod unscale;
 mod window;
 
@@ -83,7 +84,7 @@ pub const ALL: &[(&str, &str)] = sources! {
     f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm"
         "loss_scale_update" "max_pool2d" "softmax_cross_entropy" "unscale";
     every type: "add" "concat" "dropout" "relu" "sgd";
-    half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc";
+    half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc" "unfold";
 };
 
 /// The files of a source that is compiled for several element types, for [`file_of`].
@@ -179,6 +180,8 @@ fn prepare_one(
         Op::BatchNormAddRelu(op) => batch_norm_relu::prepare_add(op, inputs, outputs),
         Op::BatchNormAddReluGrad(op) => batch_norm_relu::prepare_add_grad(op, inputs, outputs, workspace),
         Op::Cast(_) => cast::prepare(inputs, outputs),
+        Op::Unfold(op) => unfold::prepare(op, inputs, outputs),
+        Op::UnfoldGrad(op) => unfold::prepare_grad(op, inputs, outputs),
         Op::Relu => relu::prepare(inputs, outputs),
         Op::ReluGrad => relu::prepare_grad(inputs, outputs),
         Op::ReluMask => relu::prepare_mask(inputs, outputs),
@@ -255,7 +258,7 @@ impl Takes {
             Op::Relu | Op::ReluGrad | Op::ReluMask | Op::ReluMaskGrad | Op::Add => Takes::Elements,
             Op::Dropout(_) | Op::DropoutGrad(_) => Takes::Elements,
             Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_) => Takes::Elements,
-            Op::Cast(_) | Op::Sgd(_) => Takes::Anything,
+            Op::Cast(_) | Op::Sgd(_) | Op::Unfold(_) | Op::UnfoldGrad(_) => Takes::Anything,
             _ => Takes::Plain,
         }
     }

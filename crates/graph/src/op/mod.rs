@@ -26,6 +26,7 @@ mod max_pool2d;
 mod relu;
 mod sgd;
 mod softmax_cross_entropy;
+mod unfold;
 mod unscale;
 mod window;
 
@@ -45,6 +46,7 @@ pub use max_pool2d::{MaxPool2d, MaxPool2dIndicesGrad, NO_PLACE};
 pub use relu::mask_type;
 pub use sgd::Sgd;
 pub use softmax_cross_entropy::SoftmaxCrossEntropy;
+pub use unfold::{Unfold, UnfoldGrad};
 pub use unscale::{MOST_UNSCALED, Unscale};
 pub use window::{Window, output_size};
 
@@ -88,6 +90,10 @@ pub enum Op {
     BatchNormAddReluGrad(BatchNorm),
     /// (X) → the same in another dtype, order or padding.
     Cast(Cast),
+    /// (X) → Y, whose channels are what windows of X see.
+    Unfold(Unfold),
+    /// (dY) → dX.
+    UnfoldGrad(UnfoldGrad),
     /// (X) → Y = max(X, 0).
     Relu,
     /// (Y, dY) → dX.
@@ -178,6 +184,8 @@ impl Op {
             Op::BatchNormAddRelu(_) => "batch_norm_add_relu",
             Op::BatchNormAddReluGrad(_) => "batch_norm_add_relu_grad",
             Op::Cast(_) => "cast",
+            Op::Unfold(_) => "unfold",
+            Op::UnfoldGrad(_) => "unfold_grad",
             Op::Relu => "relu",
             Op::ReluGrad => "relu_grad",
             Op::ReluMask => "relu_mask",
@@ -231,6 +239,8 @@ impl Op {
             Op::BatchNormAddRelu(_) => batch_norm_add_relu::infer(inputs),
             Op::BatchNormAddReluGrad(_) => batch_norm_add_relu::infer_grad(inputs),
             Op::Cast(op) => op.infer(inputs),
+            Op::Unfold(op) => op.infer(inputs),
+            Op::UnfoldGrad(op) => op.infer(inputs),
             Op::Relu => relu::infer(inputs),
             Op::ReluGrad => relu::infer_grad(inputs),
             Op::ReluMask => relu::infer_mask(inputs),

@@ -9,6 +9,7 @@
 //! | op | reads | makes |
 //! | --- | --- | --- |
 //! | convolution | X and W half, channels last; fewer than 8 channels of one group padded to 8 | half, channels last |
+//! | unfold | X f32 or half in the logical order | half, channels last, padded to a multiple of 8 channels |
 //! | linear | X and W half | half |
 //! | flatten | X half, in the logical order | half |
 //! | batch norm, ReLU, pools, add, concat, dropout | half, images channels last | the same |
@@ -20,7 +21,7 @@
 
 use super::Rewritten;
 use super::rebuild::Rebuild;
-use crate::op::{Cast, Conv2d};
+use crate::op::{Cast, Conv2d, Unfold};
 use crate::{Graph, GraphError, LayerId, Node, Op, Phase, ValueId};
 use std::collections::BTreeMap;
 use vdnn_tensor::{DType, Layout, MemoryOrder, TensorType};
@@ -52,7 +53,11 @@ pub fn mixed(graph: &Graph, dtype: DType) -> Result<Rewritten, GraphError> {
         let Some(inputs) = lowering.operands(node)? else {
             return refuse(&node.name, format!("{} has no rule for half precision", node.op.kind()));
         };
-        lowering.rebuild.push(node, node.op.clone(), &inputs)?;
+        let op = match &node.op {
+            Op::Unfold(unfold) => Op::Unfold(lowering.unfolded(unfold, inputs[0])),
+            other => other.clone(),
+        };
+        lowering.rebuild.push(node, op, &inputs)?;
     }
     Ok(lowering.rebuild.finish())
 }
@@ -97,7 +102,7 @@ impl Lowering<'_> {
             Op::Linear => (Want::HalfLogical, &[0, 1]),
             Op::Flatten | Op::Unflatten(_) => (Want::HalfLogical, &[0]),
             Op::LocalResponseNorm(_) | Op::SoftmaxCrossEntropy(_) | Op::Accuracy => (Want::Wide, &[0]),
-            Op::BatchNormUpdate(_) | Op::Cast(_) => (Want::Wide, &[]),
+            Op::BatchNormUpdate(_) | Op::Cast(_) | Op::Unfold(_) => (Want::Wide, &[]),
             _ => return Ok(None),
         };
         for &index in which {
@@ -107,11 +112,19 @@ impl Lowering<'_> {
         Ok(Some(inputs))
     }
 
+    /// What is unfolded comes out as convolutions read it.
+    fn unfolded(&self, unfold: &Unfold, x: ValueId) -> Unfold {
+        let channels = self.rebuild.new.value(x).ty.shape.dim(1) * unfold.window[0] * unfold.window[1];
+        let missing = channels.next_multiple_of(CHANNEL_MULTIPLE) - channels;
+        let layout = Layout { order: MemoryOrder::Nhwc, channel_padding: missing as u32 };
+        Unfold { dtype: self.dtype, layout, ..*unfold }
+    }
+
     /// X and W of one type and layout; a bias stays.
     fn convolution(&mut self, layer: LayerId, conv: &Conv2d, inputs: &mut [ValueId]) -> Result<(), GraphError> {
-        let channels = self.rebuild.new.value(inputs[0]).ty.shape.dim(1);
-        let missing = if conv.groups == 1 { CHANNEL_MULTIPLE.saturating_sub(channels) } else { 0 };
-        let layout = Layout { order: MemoryOrder::Nhwc, channel_padding: missing as u32 };
+        let x = &self.rebuild.new.value(inputs[0]).ty;
+        let few = if conv.groups == 1 { CHANNEL_MULTIPLE.saturating_sub(x.shape.dim(1)) as u32 } else { 0 };
+        let layout = Layout { order: MemoryOrder::Nhwc, channel_padding: few.max(x.layout.channel_padding) };
         for input in inputs.iter_mut().take(2) {
             let to = TensorType { layout, ..self.wanted(Want::Half, *input) };
             *input = self.cast(layer, *input, to)?;
@@ -162,9 +175,6 @@ impl Lowering<'_> {
             MemoryOrder::Nhwc => "nhwc",
             MemoryOrder::Nchw => "nchw",
         };
-        let name = format!("{}.{word}", from.name);
-        let taken = |name: &String| self.rebuild.new.has_name(name) || self.rebuild.old.has_name(name);
-        let mut numbered = (2..).map(|nth: u32| format!("{name}.{nth}"));
-        if taken(&name) { numbered.find(|name| !taken(name)).unwrap_or(name) } else { name }
+        self.rebuild.free_name(format!("{}.{word}", from.name))
     }
 }

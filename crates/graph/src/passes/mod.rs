@@ -5,6 +5,7 @@
 //!            batch_norm ─► add(·, R) ─► relu        batch_norm_add_relu          the same bits
 //!            conv2d ─► relu                         conv2d_relu
 //!            max_pool2d                             max_pool2d_indices
+//!   stem     conv2d of an image of few channels     conv2d of the unfolded image
 //!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
 //!   fuse_gradients   max_pool2d_indices_grad ─► relu_bias_grad     max_pool2d_relu_bias_grad      ┐ the passes that come
 //!   group    cast, sgd, batch_norm_update           several in one launch               ┘ after differentiation
@@ -19,11 +20,13 @@ mod fuse_gradients;
 mod group;
 mod mixed;
 mod rebuild;
+mod stem;
 
 pub use fuse::fuse;
 pub use fuse_gradients::fuse_gradients;
 pub use group::{GROUP_BYTES, GROUP_MEMBERS, group};
 pub use mixed::{CHANNEL_MULTIPLE, mixed};
+pub use stem::stem;
 
 use crate::{Graph, GraphError, ValueId};
 use vdnn_tensor::DType;
@@ -69,13 +72,15 @@ impl Passes {
         *self == Self::NONE
     }
 
-    /// Runs the passes, fusion first.
+    /// Runs the passes, fusion first; stems are unfolded where maps are stored in half precision, whose matrix units they are
+    /// for.
     ///
     /// # Errors
     /// [`GraphError::Pass`] when the graph is not one of forward nodes in f32, or holds an op that a pass cannot take.
     pub fn apply(&self, graph: &Graph) -> Result<Rewritten, GraphError> {
         let mut done = if self.fuse { fuse(graph)? } else { rebuild::same(graph) };
         if let Some(dtype) = self.storage {
+            done = stem(&done.graph)?.after(&done);
             done = mixed(&done.graph, dtype)?.after(&done);
         }
         Ok(done)

@@ -60,6 +60,13 @@ impl<'a> Rebuild<'a> {
         node.inputs.iter().map(|&input| self.value(input)).collect()
     }
 
+    /// A name that neither graph has: this one, or numbered from the second on.
+    pub fn free_name(&self, name: String) -> String {
+        let taken = |name: &String| self.new.has_name(name) || self.old.has_name(name);
+        let mut numbered = (2..).map(|nth: u32| format!("{name}.{nth}"));
+        if taken(&name) { numbered.find(|name| !taken(name)).unwrap_or(name) } else { name }
+    }
+
     /// Pushes what takes the place of an old node, under its name and in its layer. Outputs stand for the old ones and take
     /// their names; what the new op makes beyond them is new.
     ///

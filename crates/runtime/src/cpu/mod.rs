@@ -47,6 +47,7 @@ mod relu;
 mod sgd;
 mod softmax_cross_entropy;
 mod stretch;
+mod unfold;
 mod unscale;
 
 pub use choices::{LOOP, choices, choices_of, pieces, pieces_of};

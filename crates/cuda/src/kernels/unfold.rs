@@ -1,0 +1,104 @@
+//! Unfolding from NCHW order into half precision with channels innermost, and its gradient.
+
+use super::elementwise::address_and_stride;
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, at_most, divisor};
+use super::{KernelError, Operand, file_of, files, operands};
+use KernelArg::U32;
+use vdnn_graph::op::{Unfold, UnfoldGrad};
+use vdnn_tensor::{DType, MemoryOrder};
+
+const FILES: [&str; 3] = files!("unfold");
+/// Channels that a thread makes at once.
+const LANES: u64 = 8;
+/// Numbers in kernels stay below this.
+const LIMIT: u64 = (1 << 31) - 1;
+
+/// (X) → Y.
+pub(super) fn prepare(op: &Unfold, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<LaunchPlan, KernelError> {
+    let name = "unfold";
+    let ([x], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
+    check(name, &x, &y)?;
+    if y.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    let stored = y.row();
+    let packed = y.address.is_multiple_of(16) && y.row_stride.is_multiple_of(LANES) && stored.is_multiple_of(LANES);
+    let lanes = if packed { LANES } else { 1 };
+    let functions = match (x.ty.dtype == DType::F32, packed) {
+        (true, true) => "unfold_f32_packed",
+        (true, false) => "unfold_f32_single",
+        (false, true) => "unfold_packed",
+        (false, false) => "unfold_single",
+    };
+    let [rows, columns] = op.output;
+    let packs = stored / lanes;
+    let total =
+        at_most(name, "the number of packs", y.samples().saturating_mul(rows * columns).saturating_mul(packs), LIMIT)?;
+    let [rows, columns, packs] = [rows, columns, packs].map(|v| v as u32);
+    let mut args = [address_and_stride(&x), address_and_stride(&y)].concat();
+    args.extend([
+        U32(total),
+        U32(packs),
+        divisor(packs),
+        divisor(rows * columns),
+        divisor(columns),
+        U32(rows),
+        U32(columns),
+    ]);
+    args.extend(window(name, op, &x)?);
+    args.extend([divisor((op.window[0] * op.window[1]) as u32), divisor(op.window[1] as u32)]);
+    let blocks = u64::from(total).div_ceil(u64::from(THREADS));
+    Ok(vec![KernelLaunch::new(name, file_of(y.ty.dtype, FILES), functions, blocks, args)?].into())
+}
+
+/// (dY) → dX.
+pub(super) fn prepare_grad(
+    op: &UnfoldGrad,
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
+) -> Result<LaunchPlan, KernelError> {
+    let name = "unfold_grad";
+    let ([dy], [dx]) = (operands(name, inputs)?, operands(name, outputs)?);
+    check(name, &dx, &dy)?;
+    if dx.elements() == 0 {
+        return Ok(LaunchPlan::default());
+    }
+    let function = if dx.ty.dtype == DType::F32 { "unfold_grad_f32" } else { "unfold_grad_same" };
+    let total = at_most(name, "the number of elements", dx.elements(), LIMIT)?;
+    let [h, w] = op.input.map(|v| v as u32);
+    let mut args = [address_and_stride(&dy), address_and_stride(&dx)].concat();
+    args.extend([U32(total), divisor(dx.sample() as u32), divisor(h * w), divisor(w)]);
+    args.extend(op.unfold.output.map(|v| U32(v as u32)));
+    args.extend(window(name, &op.unfold, &dx)?);
+    let blocks = u64::from(total).div_ceil(u64::from(THREADS));
+    Ok(vec![KernelLaunch::new(name, file_of(dy.ty.dtype, FILES), function, blocks, args)?].into())
+}
+
+/// `TAPS` in `unfold.cu`.
+fn window(name: &'static str, op: &Unfold, x: &Operand<'_>) -> Result<Vec<KernelArg>, KernelError> {
+    let [channels, h, w] = [1, 2, 3].map(|axis| x.ty.shape.dim(axis));
+    let ends = |axis: usize| {
+        let reach = op.output[axis].saturating_mul(op.stride[axis]);
+        reach.saturating_add(op.window[axis]).saturating_add(op.padding[axis])
+    };
+    for what in [ends(0), ends(1), x.sample()] {
+        at_most(name, "a place in a sample", what, LIMIT)?;
+    }
+    let pairs = [op.window, op.stride, op.padding].concat();
+    Ok([channels, h, w].into_iter().chain(pairs).map(|v| U32(v as u32)).collect())
+}
+
+/// Checks that the map is in NCHW order, f32 or of the windows' type, and that they are half precision with channels innermost.
+fn check(op: &'static str, map: &Operand<'_>, windows: &Operand<'_>) -> Result<(), KernelError> {
+    let refuse = |operand: &str, expected, found: &Operand<'_>| {
+        Err(KernelError::Type { op, operand: operand.to_string(), expected, found: Box::new(found.ty.clone()) })
+    };
+    if !windows.ty.dtype.is_half() || windows.ty.layout.order != MemoryOrder::Nhwc {
+        return refuse("the windows", "f16 or bf16 in NHWC order", windows);
+    }
+    let dtype = map.ty.dtype;
+    if dtype != DType::F32 && dtype != windows.ty.dtype || map.ty.layout != Default::default() {
+        return refuse("the map", "unpadded f32, or the windows' type, in NCHW order", map);
+    }
+    Ok(())
+}
