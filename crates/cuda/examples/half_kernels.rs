@@ -19,8 +19,8 @@ use vdnn_cuda::memory::{DeviceArena, copy_on_device};
 use vdnn_cuda::nvrtc::{Argument, CubinCache, Grid, KernelSource, Launch, Module, cache_folder};
 use vdnn_graph::Op;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, BatchNorm, Cast, Dropout, MaxPool2d, MaxPool2dIndicesGrad, Window,
-    mask_type,
+    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, BatchNorm, Cast, Dropout, MaxPool2d, MaxPool2dIndicesGrad, Unfold,
+    Window, mask_type,
 };
 use vdnn_tensor::{DType, Layout, MemoryOrder, Philox, TensorType};
 
@@ -94,6 +94,7 @@ fn cases_of(dims: [u64; 4], dtype: DType) -> Vec<Case> {
         case("add", Op::Add, &[&x, &x], &[&x], 3 * map),
         case("dropout", Op::Dropout(dropout), &[&x, &counter], &[&x], 2 * map),
         case("bias_grad", Op::BiasGrad, &[&x], &[&c], map),
+        case("relu_bias_grad", Op::ReluBiasGrad, &[&x, &x], &[&x, &c], 3 * map),
     ]
 }
 
@@ -107,6 +108,9 @@ fn single_cases(batch: u64, dtype: DType) -> Vec<Case> {
     let (image, padded) = (TensorType::new([batch, 3, 224, 224], DType::F32), nhwc([batch, 3, 224, 224], dtype, 5));
     let (filters, narrow) = (TensorType::new([512, 512, 3, 3], DType::F32), nhwc([512, 512, 3, 3], dtype, 0));
     let (points, flat) = (TensorType::new([2048, 512, 1, 1], DType::F32), nhwc([2048, 512, 1, 1], dtype, 0));
+    let unfolded = nhwc([batch, 42, 112, 115], dtype, 6);
+    let (window, stride, padding, output) = ([7, 2], [2, 2], [3, 3], [112, 115]);
+    let unfold = Unfold { window, stride, padding, output, dtype, layout: unfolded.layout };
     let cast = |to: &TensorType| Op::Cast(Cast { dtype: to.dtype, layout: to.layout });
     let sum = |types: &[&TensorType]| types.iter().map(|ty| ty.bytes()).sum();
     let indices_grad = Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool, input: [112, 112] });
@@ -123,6 +127,7 @@ fn single_cases(batch: u64, dtype: DType) -> Vec<Case> {
         plain("adaptive_avg_pool2d", average, &[&last], &[&pooled]),
         plain("adaptive_avg_pool2d_grad", average_grad, &[&pooled], &[&last]),
         plain("cast images", cast(&padded), &[&image], &[&padded]),
+        plain("unfold the stem's image", Op::Unfold(unfold), &[&image], &[&unfolded]),
         plain("cast filters", cast(&narrow), &[&filters], &[&narrow]),
         plain("cast filters back", cast(&filters), &[&narrow], &[&filters]),
         plain("cast points", cast(&flat), &[&points], &[&flat]),
