@@ -132,51 +132,73 @@ template <int GATE> DEVICE float through(float x, float dy, float a, float b) {
 #define MAPS const scalar *x, u64 xs, const scalar *dy, u64 dys
 #define MAPS_PASSED x, xs, dy, dys
 
-// Sums of what goes through, and of it times x. The mean's share is taken off the second in double, at the end: half precision
-// has no channels so far from zero beside their deviation that f32 would lose digits of the difference.
+// Sums of what goes through, and of it times x − k.
 template <int V> struct GradSums {
   float sum[2][V];
   DEVICE GradSums() {
 #pragma unroll
     for (int l = 0; l < V; l++) sum[0][l] = sum[1][l] = 0.f;
   }
-  DEVICE void add(int l, float x, float d) {
+  DEVICE void add(int l, float x, float d, float k) {
     sum[0][l] += d;
-    sum[1][l] = fmaf(d, x, sum[1][l]);
+    sum[1][l] = fmaf(d, x - k, sum[1][l]);
   }
 };
 
-// What becomes of the sums: dbeta = Σ dy; dgamma = Σ dy · (x − mean) / √(variance + eps).
+// What becomes of the sums: dbeta = Σ dy; dgamma = Σ dy · (x − mean) / √(variance + eps), where `taken` has been taken off x.
 #define PARAMETERS const float *mean, const float *variance, float *dgamma, float *dbeta, float eps
 #define PARAMETERS_PASSED mean, variance, dgamma, dbeta, eps
-template <int T, int V>
+template <int T, int V, bool TAKEN>
 DEVICE void finish_grad(const GradSums<V>& sums, const Columns& at, u32 tiles, double* partial, PARAMETERS) {
   sum_columns<T, V>(sums.sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
-    dgamma[c] = (float)((sum[1] - mean[c] * sum[0]) / sqrt((double)variance[c] + eps));
+    double about = TAKEN ? sum[1] : sum[1] - mean[c] * sum[0];
+    dgamma[c] = (float)(about / sqrt((double)variance[c] + eps));
     dbeta[c] = (float)sum[0];
   });
 }
 
+// The mean of a thread's channels.
+template <int V> DEVICE void means(const float* mean, const Columns& at, float (&k)[1][V]) {
+  by_channel<V>(at, [&](u32 c, float (&made)[1]) { made[0] = mean[c]; }, k);
+}
+
 #define SUMS MAPS, const float *gamma, const float *beta, COLUMNS, double *partial, PARAMETERS
 #define SUMS_PASSED MAPS_PASSED, gamma, beta, COLUMNS_PASSED, partial, PARAMETERS_PASSED
-template <int V, int GATE> DEVICE void grad_sums(SUMS) {
-  Dealt at(COLUMNS_PASSED, TALL_PAIR);
+template <int V> DEVICE void open_sums(SUMS) {
+  Dealt at(COLUMNS_PASSED, TALL_WIDE);
+  const scalar* const in[2] = {x, dy};
+  const u64 strides[2] = {xs, dys};
+  Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
+  float k[1][V];
+  means<V>(mean, at, k);
+  GradSums<V> sums;
+  turns.each([&](u64, const float (&v)[2][V], u32) {
+#pragma unroll
+    for (int l = 0; l < V; l++) sums.add(l, v[0][l], v[1][l], k[0][l]);
+  });
+  finish_grad<TALL_WIDE, V, true>(sums, at, tiles, partial, PARAMETERS_PASSED);
+}
+TALL_WIDE_KERNEL batch_norm_grad_sums_packed(SUMS) { open_sums<PACK>(SUMS_PASSED); }
+TALL_WIDE_KERNEL batch_norm_grad_sums_single(SUMS) { open_sums<1>(SUMS_PASSED); }
+
+// The mean's share is taken off in double, at the end: more threads fit than with another number a channel, and half precision
+// has no channels so far from zero beside their deviation that f32 would lose digits of the difference.
+template <int V> DEVICE void sums_by_sign(SUMS) {
+  Dealt at(COLUMNS_PASSED, TALL_LINED);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
   Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
   float ab[2][V];
-  if (GATE == BY_SIGN) lines<V>(mean, variance, gamma, beta, eps, at, ab);
+  lines<V>(mean, variance, gamma, beta, eps, at, ab);
   GradSums<V> sums;
   turns.each([&](u64, const float (&v)[2][V], u32) {
 #pragma unroll
-    for (int l = 0; l < V; l++) sums.add(l, v[0][l], through<GATE>(v[0][l], v[1][l], ab[0][l], ab[1][l]));
+    for (int l = 0; l < V; l++) sums.add(l, v[0][l], through<BY_SIGN>(v[0][l], v[1][l], ab[0][l], ab[1][l]), 0.f);
   });
-  finish_grad<TALL_PAIR>(sums, at, tiles, partial, PARAMETERS_PASSED);
+  finish_grad<TALL_LINED, V, false>(sums, at, tiles, partial, PARAMETERS_PASSED);
 }
-TALL_PAIR_KERNEL batch_norm_grad_sums_packed(SUMS) { grad_sums<PACK, OPEN>(SUMS_PASSED); }
-TALL_PAIR_KERNEL batch_norm_grad_sums_single(SUMS) { grad_sums<1, OPEN>(SUMS_PASSED); }
-TALL_PAIR_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { grad_sums<PACK, BY_SIGN>(SUMS_PASSED); }
-TALL_PAIR_KERNEL batch_norm_relu_grad_sums_single(SUMS) { grad_sums<1, BY_SIGN>(SUMS_PASSED); }
+TALL_LINED_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { sums_by_sign<PACK>(SUMS_PASSED); }
+TALL_LINED_KERNEL batch_norm_relu_grad_sums_single(SUMS) { sums_by_sign<1>(SUMS_PASSED); }
 
 // The bits of a row's pack. A single element's bit is looked for in its sample's bytes.
 template <int V> struct Bits {
@@ -196,6 +218,8 @@ DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], co
                        u64 drs, COLUMNS, double* partial, PARAMETERS) {
   Dealt at(COLUMNS_PASSED, TALL_WIDE);
   Turns<V, N, Bits<V>> turns(in, strides, at, Bits<V>{mask, at.pack, packs, hw, bytes});
+  float k[1][V];
+  means<V>(mean, at, k);
   GradSums<V> sums;
   turns.each([&](u64 row, const float (&v)[N][V], u32 bits) {
     float d[V];
@@ -204,11 +228,11 @@ DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], co
       // The sum is rounded before it is gated, as by an addition of its own.
       float dy = N == 3 ? (float)(scalar)(v[1][l] + v[N - 1][l]) : v[1][l];
       d[l] = bits >> l & 1 ? dy : 0.f;
-      sums.add(l, v[0][l], d[l]);
+      sums.add(l, v[0][l], d[l], k[0][l]);
     }
     store_columns<V>(dr, drs, row, at, d);
   });
-  finish_grad<TALL_WIDE>(sums, at, tiles, partial, PARAMETERS_PASSED);
+  finish_grad<TALL_WIDE, V, true>(sums, at, tiles, partial, PARAMETERS_PASSED);
 }
 #define GATED                                                                                                  \
   MAPS, const scalar *second, u64 seconds, const u8 *mask, u64 hw, u64 bytes, scalar *dr, u64 drs, COLUMNS, \

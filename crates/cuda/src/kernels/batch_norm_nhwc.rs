@@ -2,7 +2,7 @@
 //! maps in each direction, sums and application.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{Columns, TALL, TALL_PAIR, TALL_WIDE, partial_bytes};
+use super::nhwc::{Columns, TALL, TALL_LINED, TALL_WIDE, partial_bytes};
 use super::plan::{KernelArg, KernelLaunch, THREADS, at_most};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
 use KernelArg::{F32, U32, U64};
@@ -130,7 +130,8 @@ pub(super) fn prepare_grad(
     if of.parameters[0].elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let cut = Columns::reducing(&[of.x, of.dy], TALL_PAIR);
+    let threads = if gate == Gate::Open { TALL_WIDE } else { TALL_LINED };
+    let cut = Columns::reducing(&[of.x, of.dy], threads);
     let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
     let [_, _, gamma, beta] = of.coefficients.map(U64);
     let args = [&maps[..], &[gamma, beta], &cut.args(name)?, &of.results(workspace, eps)].concat();

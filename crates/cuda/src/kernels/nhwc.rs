@@ -11,9 +11,11 @@ const MULTIPROCESSORS: u64 = 132;
 /// Rows a thread reads before it uses the first: `TURN` in `nhwc.cuh`.
 const TURN: u64 = 4;
 
-/// Threads of a block that sums one map, with 64 registers each, two, with 96, and more, with 128: all fill a multiprocessor.
+/// Threads of a block that sums: of one map, with 64 registers each; of two, with 80; of two with numbers of each channel, with 96;
+/// of more, with 128. All fill a multiprocessor.
 pub(super) const TALL: u32 = 1024;
-pub(super) const TALL_PAIR: u32 = 640;
+pub(super) const TALL_PAIR: u32 = 768;
+pub(super) const TALL_LINED: u32 = 640;
 pub(super) const TALL_WIDE: u32 = 512;
 
 /// Rows of channels, cut into tiles of channels and stretches of rows.
