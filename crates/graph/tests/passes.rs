@@ -1,7 +1,7 @@
 //! What passes make of small graphs: which nodes, with which names, types and layers, and what they refuse.
 
 use vdnn_graph::op::{self, BatchNorm, BatchNormUpdate, Conv2d, LocalResponseNorm};
-use vdnn_graph::passes::{Passes, fuse, fuse_gradients, mixed};
+use vdnn_graph::passes::{Passes, fuse, fuse_gradients, mixed, stem};
 use vdnn_graph::{Graph, GraphError, Op, Phase, ValueId};
 use vdnn_tensor::{DType, TensorType};
 
@@ -209,9 +209,9 @@ fn mixed_precision_of_a_small_network() {
     let graph = &rewritten.graph;
     let expected = [
         ("image", "f32[2, 3, 6, 6]"),
-        ("image.bf16", "bf16[2, 3, 6, 6] nhwc +5c"),
+        ("image.unfolded", "bf16[2, 9, 6, 8] nhwc +7c"),
         ("conv1.weight", "f32[16, 3, 3, 3]"),
-        ("conv1.weight.bf16", "bf16[16, 3, 3, 3] nhwc +5c"),
+        ("conv1.weight.unfolded", "bf16[16, 9, 1, 3] nhwc +7c"),
         ("conv1", "bf16[2, 16, 6, 6] nhwc"),
         ("bn.stats.mean", "f32[16]"),
         ("relu", "bf16[2, 16, 6, 6] nhwc"),
@@ -226,7 +226,7 @@ fn mixed_precision_of_a_small_network() {
     for (name, expected) in expected {
         assert_eq!(ty(graph, name), expected, "{name}");
     }
-    assert_eq!(graph.layer(node(graph, "conv1.weight.bf16").layer).name, "conv1");
+    assert_eq!(graph.layer(node(graph, "conv1.weight.unfolded").layer).name, "conv1");
     assert_eq!(names(graph, &node(graph, "accuracy").inputs), ["fc.f32", "label"]);
     assert_eq!(graph.value(rewritten.value(accuracy).unwrap()).name, "accuracy");
     assert_eq!(names(graph, graph.metrics()), ["loss", "accuracy"]);
@@ -317,4 +317,45 @@ fn gradients_of_a_pool_and_the_relu_before_it_are_one() {
             assert_eq!(names(graph, &node(graph, "conv.bias_grad").inputs), ["pool.indices", "pool", "pool"]);
         }
     }
+}
+
+#[test]
+fn a_stem_reads_the_unfolded_image() {
+    let mut b = Bench::new();
+    let image = b.image([2, 3, 32, 32]);
+    let (x, w) = (image, b.0.parameter("conv1.weight", f32s(&[8, 3, 7, 7])).unwrap());
+    let conv = Conv2d { stride: [2, 2], padding: [3, 3], ..Conv2d::default() };
+    let y = b.layer("conv1", Op::Conv2d(conv), &[x, w]);
+    let z = b.conv("conv2", y, [4, 8, 3, 3], 1);
+    b.0.read_back(z);
+    let done = Passes { fuse: false, storage: Some(HALF) }.apply(&b.0).unwrap().graph;
+    assert_eq!(kinds(&done)[..3], ["image.unfolded unfold", "conv1.weight.unfolded unfold", "conv1 conv2d"], "{done}");
+    // Windows 7 rows high and 2 columns wide: 42 channels, of which a filter reads four neighbours in width.
+    assert_eq!(ty(&done, "image.unfolded"), "bf16[2, 42, 16, 19] nhwc +6c");
+    assert_eq!(ty(&done, "conv1.weight.unfolded"), "bf16[8, 42, 1, 4] nhwc +6c");
+    assert_eq!(ty(&done, "conv1"), "bf16[2, 8, 16, 16] nhwc");
+    // By the stride alone where that makes enough channels; not at all for images of many, for maps that are trained, for groups.
+    let unfolded = |dims: [u64; 4], weight: [u64; 4], conv: Conv2d, trained: bool| {
+        let mut b = Bench::new();
+        let mut x = b.image(dims);
+        if trained {
+            let p = b.0.parameter("p", f32s(&dims)).unwrap();
+            x = b.layer("sum", Op::Add, &[x, p]);
+        }
+        let w = b.0.parameter("w", f32s(&weight)).unwrap();
+        let y = b.layer("conv", Op::Conv2d(conv), &[x, w]);
+        let done = stem(&b.0).unwrap();
+        let y = done.graph.value(done.value(y).unwrap()).ty.clone();
+        let names: Vec<String> =
+            done.graph.values().iter().map(|value| format!("{} {}", value.name, value.ty)).collect();
+        (y.shape.to_string(), names.into_iter().find(|name| name.contains("image.unfolded")))
+    };
+    let alexnet = Conv2d { stride: [4, 4], padding: [2, 2], ..Conv2d::default() };
+    let (y, image) = unfolded([1, 3, 224, 224], [64, 3, 11, 11], alexnet, false);
+    assert_eq!((&y[..], image.as_deref()), ("[1, 64, 55, 55]", Some("image.unfolded f32[1, 48, 57, 57]")));
+    let same = Conv2d { padding: [1, 1], ..Conv2d::default() };
+    assert_eq!(unfolded([1, 3, 8, 8], [4, 3, 3, 3], same, false).1.as_deref(), Some("image.unfolded f32[1, 9, 8, 10]"));
+    assert_eq!(unfolded([1, 8, 8, 8], [4, 8, 3, 3], same, false).1, None);
+    assert_eq!(unfolded([1, 3, 8, 8], [4, 3, 3, 3], same, true).1, None);
+    assert_eq!(unfolded([1, 3, 8, 8], [3, 1, 3, 3], Conv2d { groups: 3, ..same }, false).1, None);
 }

@@ -4,7 +4,7 @@ use crate::gradcheck::{Case, check};
 use vdnn_autograd::Root;
 use vdnn_graph::op::{self, Window};
 use vdnn_graph::{Graph, Op, ValueId};
-use vdnn_tensor::{DType, TensorType};
+use vdnn_tensor::{DType, Layout, TensorType};
 
 /// Checks Y = op(X) for X of a shape.
 fn unary(op: Op, shape: &[u64]) {
@@ -120,6 +120,16 @@ fn avg_pool2d() {
 fn adaptive_avg_pool2d() {
     for output in [[1, 1], [2, 3], [4, 5]] {
         unary(Op::AdaptiveAvgPool2d(op::AdaptiveAvgPool2d { output }), &[2, 3, 5, 7]);
+    }
+}
+
+#[test]
+fn unfold() {
+    let (dtype, layout) = (DType::F64, Layout::default());
+    for (window, stride, padding, output) in
+        [([7, 2], [2, 2], [3, 3], [4, 6]), ([3, 1], [1, 1], [1, 1], [7, 5]), ([1, 2], [3, 4], [0, 1], [3, 2])]
+    {
+        unary(Op::Unfold(op::Unfold { window, stride, padding, output, dtype, layout }), &[2, 2, 7, 5]);
     }
 }
 

@@ -4,9 +4,9 @@
 use crate::ops::{Case, case, of_maps};
 use crate::single::{Build, Gpu, Maps};
 use crate::{Outcome, Report};
-use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, Split};
+use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, Split, Unfold, UnfoldGrad};
 use vdnn_graph::{Op, ValueId};
-use vdnn_tensor::DType;
+use vdnn_tensor::{DType, Layout, MemoryOrder};
 
 /// Cases of `ops` without a kernel in half precision.
 const NOT_IN_HALF: [&str; 2] = ["local_response_norm", "views"];
@@ -20,6 +20,7 @@ pub fn run(report: &mut Report) -> Outcome {
         cases.retain(|(name, _)| !NOT_IN_HALF.iter().any(|prefix| name.starts_with(prefix)));
         fused(&mut cases);
         more_convolutions(&mut cases);
+        unfolding(&mut cases);
         for (index, (name, build)) in cases.into_iter().enumerate() {
             // Persistents live on one device, so no two cases of the two types have the same names.
             let case = index + if dtype == DType::BF16 { 0 } else { 100_000 };
@@ -127,6 +128,31 @@ impl Norm {
         let mut grads = b.push(Op::BatchNormGrad(NORM), &self.inputs(&[x, through], 3, &[]))?;
         grads.push(through);
         Ok(grads)
+    }
+}
+
+/// Stems: an f32 image and its gradient, weights likewise, windows with gaps.
+fn unfolding(cases: &mut Vec<Case>) {
+    for (dims, window, stride, padding, output) in [
+        ([4, 3, 32, 40], [7, 2], [2, 2], [3, 3], [16, 23]),
+        ([64, 3, 7, 7], [7, 2], [7, 2], [0, 0], [1, 4]),
+        ([2, 3, 9, 700], [3, 1], [1, 1], [1, 1], [9, 702]),
+        ([3, 1, 7, 9], [1, 2], [3, 4], [0, 1], [3, 3]),
+    ] {
+        case(cases, format!("unfold {dims:?} by {window:?}"), move |b| {
+            let channels = dims[1] * window[0] * window[1];
+            let missing = (channels.next_multiple_of(8) - channels) as u32;
+            let unfold = |dtype, layout| Unfold { window, stride, padding, output, dtype, layout };
+            let unfold = match b.maps {
+                Maps::Half(dtype) => unfold(dtype, Layout { order: MemoryOrder::Nhwc, channel_padding: missing }),
+                Maps::Plain | Maps::Rounded(_) => unfold(DType::F32, Layout::default()),
+            };
+            let x = b.plain(&dims);
+            b.read(Op::Unfold(unfold), &[x])?;
+            let dy = b.padded(&[dims[0], channels, output[0], output[1]], missing);
+            let (input, dtype, layout) = ([dims[2], dims[3]], DType::F32, Layout::default());
+            b.read(Op::UnfoldGrad(UnfoldGrad { unfold, input, dtype, layout }), &[dy])
+        });
     }
 }
 

@@ -87,6 +87,12 @@ impl Build {
         }
     }
 
+    /// Normal numbers in f32, whatever maps are.
+    pub fn plain(&mut self, dims: &[u64]) -> ValueId {
+        let kind = self.kind("x");
+        self.input(&kind, TensorType::new(dims, DType::F32))
+    }
+
     /// Normal numbers with padding channels, where the maps are of half precision.
     pub fn padded(&mut self, dims: &[u64], padding: u32) -> ValueId {
         let kind = self.kind("x");

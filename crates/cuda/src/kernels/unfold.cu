@@ -6,35 +6,44 @@ struct Taps { u32 channels, h, w, wh, ww, sh, sw, ph, pw; };
 #define TAPS u32 channels, u32 h, u32 w, u32 wh, u32 ww, u32 sh, u32 sw, u32 ph, u32 pw
 #define TAPS_PASSED (Taps{channels, h, w, wh, ww, sh, sw, ph, pw})
 
-// A thread makes V channels of a pixel; `packs` of them lie in a pixel, padding included. Divisors by the window's size and width.
+// A block makes a strip of one row of y. What its windows see of a channel in one of their rows is a line; lines lie in shared
+// memory, `span` numbers each, in the order of y's channels: channel c' is number b = c' mod WW of line c' / WW.
+#define TILE_ELEMENTS 6144
+#define STRIPS u32 packs, u32 strip, u32 span, u64 by_strips, u32 strips, u64 by_rows, u64 by_span, u64 by_height, u64 by_width, u64 by_packs
+#define STRIPS_PASSED packs, strip, span, by_strips, strips, by_rows, by_span, by_height, by_width, by_packs
 template <int V, class S>
-DEVICE void unfold(const S* x, u64 xs, scalar* y, u64 ys, PIXELS, u32 rows, u32 columns, const Taps& k, u64 by_window, u64 by_width) {
-  Spot at(PIXELS_PASSED, rows, columns);
-  if (!at.active) return;
-  u32 first = at.pack * V, c = divide(first, by_window), r = first - c * k.wh * k.ww, a = divide(r, by_width), b = r - a * k.ww;
-  const S* of = x + at.n * xs;
-  // Places before x's beginning wrap to numbers beyond its end.
-  u32 top = at.y * k.sh - k.ph, left = at.x * k.sw - k.pw;
-  float v[V];
+DEVICE void unfold(const S* x, u64 xs, scalar* y, u64 ys, u32 rows, u32 columns, const Taps& k, STRIPS) {
+  __shared__ float tile[TILE_ELEMENTS];
+  u32 place = divide(blockIdx.x, by_strips), begin = (blockIdx.x - place * strips) * strip;
+  u32 n = divide(place, by_rows), i = place - n * rows, lines = k.channels * k.wh;
+  const S* of = x + n * xs;
+  for (u32 e = threadIdx.x; e < lines * span; e += THREADS) {
+    u32 line = divide(e, by_span), c = divide(line, by_height);
+    // Places before x's beginning wrap to numbers beyond its end.
+    u32 row = i * k.sh + line - c * k.wh - k.ph, column = begin * k.sw + e - line * span - k.pw;
+    bool inside = row < k.h && column < k.w;
+    tile[e] = inside ? (float)of[((u64)c * k.h + row) * k.w + column] : 0.f;
+  }
+  __syncthreads();
+  u32 left = columns - begin, wide = left < strip ? left : strip;
+  for (u32 e = threadIdx.x; e < wide * packs; e += THREADS) {
+    u32 j = divide(e, by_packs), first = (e - j * packs) * V, line = divide(first, by_width), b = first - line * k.ww;
+    float v[V];
 #pragma unroll
-  for (int l = 0; l < V; l++) {
-    u32 row = top + a, column = left + b;
-    bool inside = c < k.channels && row < k.h && column < k.w;
-    v[l] = inside ? (float)of[((u64)c * k.h + row) * k.w + column] : 0.f;
-    if (++b == k.ww) {
-      b = 0;
-      if (++a == k.wh) {
-        a = 0;
-        c++;
+    for (int l = 0; l < V; l++) {
+      v[l] = line < lines ? tile[line * span + j * k.sw + b] : 0.f;
+      if (++b == k.ww) {
+        b = 0;
+        line++;
       }
     }
+    Pack<V> pack;
+    pack.put(v);
+    store<V>(y + ((u64)place * columns + begin + j) * ys + first, pack);
   }
-  Pack<V> pack;
-  pack.put(v);
-  store<V>(y + at.pixel * ys + first, pack);
 }
-#define UNFOLD scalar *y, u64 ys, PIXELS, u32 rows, u32 columns, TAPS, u64 by_window, u64 by_width
-#define UNFOLD_PASSED y, ys, PIXELS_PASSED, rows, columns, TAPS_PASSED, by_window, by_width
+#define UNFOLD scalar *y, u64 ys, u32 rows, u32 columns, TAPS, STRIPS
+#define UNFOLD_PASSED y, ys, rows, columns, TAPS_PASSED, STRIPS_PASSED
 KERNEL unfold_f32_packed(const float* x, u64 xs, UNFOLD) { unfold<PACK>(x, xs, UNFOLD_PASSED); }
 KERNEL unfold_f32_single(const float* x, u64 xs, UNFOLD) { unfold<1>(x, xs, UNFOLD_PASSED); }
 KERNEL unfold_packed(const scalar* x, u64 xs, UNFOLD) { unfold<PACK>(x, xs, UNFOLD_PASSED); }

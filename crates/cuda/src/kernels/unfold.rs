@@ -8,6 +8,8 @@ use vdnn_graph::op::{Unfold, UnfoldGrad};
 use vdnn_tensor::{DType, MemoryOrder};
 
 const FILES: [&str; 3] = files!("unfold");
+/// Numbers of X in shared memory: `TILE_ELEMENTS` in `unfold.cu`.
+const TILE: u64 = 6144;
 /// Channels that a thread makes at once.
 const LANES: u64 = 8;
 /// Numbers in kernels stay below this.
@@ -24,31 +26,44 @@ pub(super) fn prepare(op: &Unfold, inputs: &[Operand<'_>], outputs: &[Operand<'_
     let stored = y.row();
     let packed = y.address.is_multiple_of(16) && y.row_stride.is_multiple_of(LANES) && stored.is_multiple_of(LANES);
     let lanes = if packed { LANES } else { 1 };
-    let functions = match (x.ty.dtype == DType::F32, packed) {
+    let function = match (x.ty.dtype == DType::F32, packed) {
         (true, true) => "unfold_f32_packed",
         (true, false) => "unfold_f32_single",
         (false, true) => "unfold_packed",
         (false, false) => "unfold_single",
     };
-    let [rows, columns] = op.output;
-    let packs = stored / lanes;
-    let total =
-        at_most(name, "the number of packs", y.samples().saturating_mul(rows * columns).saturating_mul(packs), LIMIT)?;
-    let [rows, columns, packs] = [rows, columns, packs].map(|v| v as u32);
+    let taps = taps(name, op, &x)?;
+    let ([rows, columns], packs) = (op.output, stored / lanes);
+    let Strips { strip, span } = Strips::of(op, x.ty.shape.dim(1), columns)?;
+    let strips = columns.div_ceil(strip);
+    let blocks = y.samples().saturating_mul(rows).saturating_mul(strips);
+    at_most(name, "the number of rows", blocks, LIMIT)?;
     let mut args = [address_and_stride(&x), address_and_stride(&y)].concat();
-    args.extend([
-        U32(total),
-        U32(packs),
-        divisor(packs),
-        divisor(rows * columns),
-        divisor(columns),
-        U32(rows),
-        U32(columns),
-    ]);
-    args.extend(window(name, op, &x)?);
-    args.extend([divisor((op.window[0] * op.window[1]) as u32), divisor(op.window[1] as u32)]);
-    let blocks = u64::from(total).div_ceil(u64::from(THREADS));
-    Ok(vec![KernelLaunch::new(name, file_of(y.ty.dtype, FILES), functions, blocks, args)?].into())
+    args.extend([rows, columns].map(|v| U32(v as u32)));
+    args.extend(taps);
+    args.extend([packs, strip, span].map(|v| U32(v as u32)));
+    args.extend([divisor(strips as u32), U32(strips as u32)]);
+    args.extend([rows, span, op.window[0], op.window[1], packs].map(|v| divisor(v as u32)));
+    Ok(vec![KernelLaunch::new(name, file_of(y.ty.dtype, FILES), function, blocks, args)?].into())
+}
+
+/// How a row of Y is cut: columns of a strip, and what their windows see of a row of X.
+#[derive(Debug, PartialEq, Eq)]
+struct Strips {
+    strip: u64,
+    span: u64,
+}
+
+impl Strips {
+    /// Strips of equal width, as wide as shared memory allows.
+    fn of(op: &Unfold, channels: u64, columns: u64) -> Result<Self, KernelError> {
+        let ([height, width], stride) = (op.window, op.stride[1]);
+        let lines = channels.saturating_mul(height);
+        at_most("unfold", "what a window sees", lines.saturating_mul(width), TILE)?;
+        let most = (TILE / lines.max(1) - width) / stride + 1;
+        let strip = columns.div_ceil(columns.div_ceil(most));
+        Ok(Strips { strip, span: (strip - 1) * stride + width })
+    }
 }
 
 /// (dY) → dX.
@@ -69,13 +84,13 @@ pub(super) fn prepare_grad(
     let mut args = [address_and_stride(&dy), address_and_stride(&dx)].concat();
     args.extend([U32(total), divisor(dx.sample() as u32), divisor(h * w), divisor(w)]);
     args.extend(op.unfold.output.map(|v| U32(v as u32)));
-    args.extend(window(name, &op.unfold, &dx)?);
+    args.extend(taps(name, &op.unfold, &dx)?);
     let blocks = u64::from(total).div_ceil(u64::from(THREADS));
     Ok(vec![KernelLaunch::new(name, file_of(dy.ty.dtype, FILES), function, blocks, args)?].into())
 }
 
 /// `TAPS` in `unfold.cu`.
-fn window(name: &'static str, op: &Unfold, x: &Operand<'_>) -> Result<Vec<KernelArg>, KernelError> {
+fn taps(name: &'static str, op: &Unfold, x: &Operand<'_>) -> Result<Vec<KernelArg>, KernelError> {
     let [channels, h, w] = [1, 2, 3].map(|axis| x.ty.shape.dim(axis));
     let ends = |axis: usize| {
         let reach = op.output[axis].saturating_mul(op.stride[axis]);
@@ -101,4 +116,23 @@ fn check(op: &'static str, map: &Operand<'_>, windows: &Operand<'_>) -> Result<(
         return refuse("the map", "unpadded f32, or the windows' type, in NCHW order", map);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_fit_shared_memory_and_cover_a_row() {
+        let of = |window, stride, channels, columns| {
+            let (layout, dtype) = (Default::default(), DType::BF16);
+            let op = Unfold { window, stride, padding: [0; 2], output: [1, columns], dtype, layout };
+            Strips::of(&op, channels, columns)
+        };
+        assert_eq!(of([7, 2], [2, 2], 3, 115).unwrap(), Strips { strip: 115, span: 230 });
+        assert_eq!(of([3, 1], [1, 1], 3, 226).unwrap(), Strips { strip: 226, span: 226 });
+        let wide = of([7, 2], [2, 2], 3, 1000).unwrap();
+        assert!(wide.span * 21 <= TILE && wide.strip.saturating_mul(7) >= 1000, "{wide:?}");
+        assert!(of([90, 90], [1, 1], 1, 5).is_err());
+    }
 }

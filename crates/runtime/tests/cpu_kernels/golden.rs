@@ -27,6 +27,7 @@ pub enum Elements {
 }
 
 /// An op with operands and what it must make of them.
+#[derive(Clone)]
 pub struct Case {
     pub name: String,
     pub op: Op,

@@ -10,7 +10,9 @@ mod loss_scaling;
 
 use golden::{Case, Form, Real, cases, run, types};
 use vdnn_graph::Op;
+use vdnn_graph::op::{Unfold, UnfoldGrad};
 use vdnn_runtime::cpu::{choices_of, pieces_of};
+use vdnn_tensor::DType;
 
 /// Runs all cases of a file whose names start with `prefix`.
 fn check(file: &str, prefix: &str) {
@@ -23,7 +25,17 @@ fn check(file: &str, prefix: &str) {
     }
 }
 
+/// The op with outputs of a type, where it names one.
+fn in_type(op: &Op, dtype: DType) -> Op {
+    match op {
+        Op::Unfold(op) => Op::Unfold(Unfold { dtype, ..*op }),
+        Op::UnfoldGrad(op) => Op::UnfoldGrad(UnfoldGrad { dtype, unfold: Unfold { dtype, ..op.unfold }, ..*op }),
+        other => other.clone(),
+    }
+}
+
 fn check_case<T: Real>(case: &Case, tolerance: f64) {
+    let case = &Case { op: in_type(&case.op, T::DTYPE), ..case.clone() };
     let (inputs, outputs) = types::<T>(&case.op, &case.inputs);
     let mut choices = choices_of(&case.op, &inputs, &outputs).unwrap();
     choices.extend(pieces_of(&case.op, &inputs, &outputs).unwrap());
@@ -84,6 +96,7 @@ golden! {
     b06_ceil_mode: "max_pool2d", "b06_";
     b09_overlap_and_all_negative: "max_pool2d", "b09_";
     avg_pool2d: "avg_pool2d", "";
+    unfold: "unfold", "";
     local_response_norm: "local_response_norm", "";
     linear: "linear", "";
     elementwise: "elementwise", "";

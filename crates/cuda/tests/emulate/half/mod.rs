@@ -5,3 +5,4 @@ mod batch_norm;
 mod elements;
 mod pool;
 pub mod tensor;
+mod unfold;
