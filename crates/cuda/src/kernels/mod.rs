@@ -206,9 +206,8 @@ fn prepare_one(
         Op::LossScaleUpdate(op) => loss_scale_update::prepare(op, inputs, outputs),
         Op::Sgd(op) => sgd::prepare(op, [(inputs, outputs)].into_iter()),
         Op::Adam(op) => adam::prepare(op, inputs, outputs),
-        Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => {
-            Err(KernelError::NotHere { op: op.kind() })
-        }
+        Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dStats(_) => Err(KernelError::NotHere { op: op.kind() }),
+        Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => Err(KernelError::NotHere { op: op.kind() }),
         Op::Group(_) => Err(KernelError::NotHere { op: op.kind() }),
         Op::Linear | Op::LinearDataGrad | Op::LinearWeightGrad => Err(KernelError::NotHere { op: op.kind() }),
     }
