@@ -163,7 +163,8 @@ fn convolutions_take_bias_and_relu_in_half_precision() {
 }
 
 /// ResNet-50's layers with statistics in f16, and a few odd ones: precompiled, deterministic, made again from their names. For the
-/// stem there are none, nor in bf16 any that are not compiled when the plan is made, which is why only f16 asks for them.
+/// stem and where Y is a slice there are none, nor in bf16 any that are not compiled when the plan is made, which is why only f16
+/// asks for them.
 #[test]
 fn convolutions_make_statistics_in_f16() {
     let Some(device) = h200() else { return };
@@ -181,6 +182,8 @@ fn convolutions_make_statistics_in_f16() {
         problem([32, 512, 7, 7], 2048, 1, 1, 0),
         problem([32, 16, 112, 112], 64, 4, 1, 0),
         problem([2, 24, 9, 9], 40, 1, 1, 0),
+        problem([3, 32, 9, 9], 16, 1, 2, 0),
+        problem([4, 16, 14, 14], 24, 3, 1, 1),
     ];
     let none = |problem: &ConvolutionProblem| {
         let found = enumerate(target, problem, &Wanted::default());
@@ -198,6 +201,7 @@ fn convolutions_make_statistics_in_f16() {
         none(&ConvolutionProblem { dtype: DType::BF16, ..problem });
     }
     none(&problem([32, 8, 224, 224], 64, 7, 2, 3));
+    none(&ConvolutionProblem { y_batch_stride: 14 * 14 * 64, ..problem([4, 16, 14, 14], 24, 3, 1, 1) });
 }
 
 /// Half precision in NHWC order: a stem with padded channels, ResNet's and DenseNet's layers, slices of pixels, odd channels.
