@@ -136,7 +136,7 @@ impl Case {
             (f16::from_bits(y[place]).to_f32(), self.element(pixel, channel, size))
         };
         // An odd step visits all channels.
-        Ok((0..y.len()).step_by(y.len() / LOOKED_AT | 1).map(pair).collect())
+        Ok((0..y.len()).step_by((y.len() / LOOKED_AT) | 1).map(pair).collect())
     }
 
     /// How far the sums, those of squares, and the variance from both are at most from those of Y as it was written.
