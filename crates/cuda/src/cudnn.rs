@@ -4,8 +4,8 @@
 //! *Owning*: a [`ConvolutionProblem`] is given to [`enumerate`], which returns [`Plan`]s, each with its workspace, notes
 //! and a name that makes the same plan again; a plan is bound once to the addresses of a launch site and then run.
 //!
-//! Which plan is taken is decided above: by a policy, from times that [`time_plan`] measured. Bias, activation and
-//! normalisation are kernels of their own.
+//! Which plan is taken is decided above: by a policy, from times that [`time_plan`] measured. What follows a
+//! convolution is a kernel of its own, or a plan's [`Epilogue`].
 
 mod descriptor;
 mod enumerate;
@@ -17,5 +17,5 @@ mod timing;
 pub use descriptor::{Descriptor, DeviceProperties, Handle, Target};
 pub use enumerate::{Listing, Wanted, enumerate};
 pub use plan::{Addresses, BoundPlan, Notes, Plan, PlanName};
-pub use problem::{ConvolutionProblem, Direction, Order, Precision};
+pub use problem::{ConvolutionProblem, Direction, Epilogue, Order, Precision};
 pub use timing::{Repetitions, time_plan};

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use vdnn_cuda::cudnn::{
-    ConvolutionProblem, DeviceProperties, Direction, Order, Plan, PlanName, Precision, Target, Wanted, enumerate,
+    ConvolutionProblem, DeviceProperties, Direction, Epilogue, Order, Plan, PlanName, Precision, Target, Wanted,
+    enumerate,
 };
 use vdnn_cuda::library::{LibraryOptions, cublas, cudnn, nvrtc};
 use vdnn_cuda::nvrtc::{CubinCache, KernelSource, check_compiles};
@@ -149,7 +150,7 @@ fn convolutions_take_bias_and_relu_in_half_precision() {
         [(DType::BF16, [32, 64, 56, 56], 64), (DType::F16, [32, 64, 56, 56], 128), (DType::BF16, [16, 8, 64, 64], 64)]
     {
         let dense = ConvolutionProblem::dense(Direction::Forward, x, k, 3, 1, 1);
-        let problem = ConvolutionProblem { dtype, order: Order::Nhwc, bias_relu: true, ..dense };
+        let problem = ConvolutionProblem { dtype, order: Order::Nhwc, epilogue: Epilogue::BiasRelu, ..dense };
         let plans =
             enumerate(Target::Described(&device), &problem, &Wanted::default()).unwrap_or_else(|e| panic!("{e}"));
         assert!(plans.iter().any(|plan| plan.notes.tensor_core && !plan.notes.nondeterministic), "{problem}");
@@ -159,6 +160,48 @@ fn convolutions_take_bias_and_relu_in_half_precision() {
         assert_eq!(again.workspace_bytes, plans[0].workspace_bytes);
         eprintln!("{problem}: {} plans", plans.len());
     }
+}
+
+/// ResNet-50's layers with statistics in f16, and a few odd ones: precompiled, deterministic, made again from their names. For the
+/// stem and where Y is a slice there are none, nor in bf16 any that are not compiled when the plan is made, which is why only f16
+/// asks for them.
+#[test]
+fn convolutions_make_statistics_in_f16() {
+    let Some(device) = h200() else { return };
+    let target = Target::Described(&device);
+    let problem = |x, k, filter, stride, padding| {
+        let dense = ConvolutionProblem::dense(Direction::Forward, x, k, filter, stride, padding);
+        ConvolutionProblem { dtype: DType::F16, order: Order::Nhwc, epilogue: Epilogue::Statistics, ..dense }
+    };
+    let layers = [
+        problem([32, 64, 56, 56], 64, 3, 1, 1),
+        problem([32, 64, 56, 56], 256, 1, 1, 0),
+        problem([32, 256, 56, 56], 64, 1, 1, 0),
+        problem([32, 256, 56, 56], 512, 1, 2, 0),
+        problem([32, 128, 56, 56], 128, 3, 2, 1),
+        problem([32, 512, 7, 7], 2048, 1, 1, 0),
+        problem([32, 16, 112, 112], 64, 4, 1, 0),
+        problem([2, 24, 9, 9], 40, 1, 1, 0),
+        problem([3, 32, 9, 9], 16, 1, 2, 0),
+        problem([4, 16, 14, 14], 24, 3, 1, 1),
+    ];
+    let none = |problem: &ConvolutionProblem| {
+        let found = enumerate(target, problem, &Wanted::default());
+        assert!(matches!(found, Err(CudaError::NoPlan { .. })), "{problem}: {found:?}");
+    };
+    for problem in layers {
+        let plans = enumerate(target, &problem, &Wanted::default()).unwrap_or_else(|e| panic!("{e}"));
+        for plan in &plans {
+            assert!(!plan.notes.nondeterministic && !plan.notes.runtime_compiled, "{problem}: {plan:?}");
+            let again = Plan::from_name(target, &problem, &plan.name).unwrap_or_else(|e| panic!("{}: {e}", plan.name));
+            assert_eq!((again.workspace_bytes, again.notes), (plan.workspace_bytes, plan.notes), "{}", plan.name);
+        }
+        let workspace: BTreeSet<u64> = plans.iter().map(|plan| plan.workspace_bytes >> 10).collect();
+        eprintln!("{problem}: {} plans, workspace in KiB {workspace:?}", plans.len());
+        none(&ConvolutionProblem { dtype: DType::BF16, ..problem });
+    }
+    none(&problem([32, 8, 224, 224], 64, 7, 2, 3));
+    none(&ConvolutionProblem { y_batch_stride: 14 * 14 * 64, ..problem([4, 16, 14, 14], 24, 3, 1, 1) });
 }
 
 /// Half precision in NHWC order: a stem with padded channels, ResNet's and DenseNet's layers, slices of pixels, odd channels.

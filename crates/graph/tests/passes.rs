@@ -1,7 +1,7 @@
 //! What passes make of small graphs: which nodes, with which names, types and layers, and what they refuse.
 
 use vdnn_graph::op::{self, BatchNorm, BatchNormUpdate, Conv2d, LocalResponseNorm};
-use vdnn_graph::passes::{Passes, fuse, fuse_gradients, mixed, stem};
+use vdnn_graph::passes::{Passes, fuse, fuse_gradients, fuse_statistics, mixed, stem};
 use vdnn_graph::{Graph, GraphError, Op, Phase, ValueId};
 use vdnn_tensor::{DType, TensorType};
 
@@ -358,4 +358,59 @@ fn a_stem_reads_the_unfolded_image() {
     assert_eq!(unfolded([1, 8, 8, 8], [4, 8, 3, 3], same, false).1, None);
     assert_eq!(unfolded([1, 3, 8, 8], [4, 3, 3, 3], same, true).1, None);
     assert_eq!(unfolded([1, 3, 8, 8], [3, 1, 3, 3], Conv2d { groups: 3, ..same }, false).1, None);
+}
+
+/// In f16 a convolution makes its statistics, which keep their names; of two nodes that take them the second stays. In other types,
+/// with a bias, and of what no convolution makes, both nodes stay.
+#[test]
+fn convolutions_make_their_statistics_in_f16_alone() {
+    for dtype in [None, Some(DType::BF16), Some(DType::F16)] {
+        let mut b = Bench::new();
+        let x = b.image([2, 4, 6, 6]);
+        let first = b.norm("image.bn", x);
+        let y = b.conv("conv", first, [8, 4, 3, 3], 1);
+        let (one, two) = (b.norm("one", y), b.norm("two", y));
+        let sum = b.layer("add", Op::Add, &[one, two]);
+        let w = b.0.parameter("biased.weight", f32s(&[8, 8, 1, 1])).unwrap();
+        let c = b.0.parameter("biased.bias", f32s(&[8])).unwrap();
+        let z = b.layer("biased", Op::Conv2d(Conv2d::default()), &[sum, w, c]);
+        b.norm("last", z);
+        let before = dtype.map_or_else(|| b.0.clone(), |dtype| mixed(&b.0, dtype).unwrap().graph);
+        let rewritten = fuse_statistics(&before).unwrap();
+        let graph = &rewritten.graph;
+        if dtype != Some(DType::F16) {
+            assert_eq!(kinds(graph), kinds(&before));
+            continue;
+        }
+        let without: Vec<String> =
+            kinds(&before).into_iter().filter(|kind| kind != "one.stats batch_norm_stats").collect();
+        let merged = without.iter().map(|kind| kind.replace("conv conv2d", "conv conv2d_stats"));
+        assert_eq!(kinds(graph), merged.collect::<Vec<_>>());
+        let conv = node(graph, "conv");
+        assert_eq!(names(graph, &conv.outputs), ["conv", "one.stats.mean", "one.stats.variance"]);
+        assert_eq!((graph.layers(), conv.layer), (before.layers(), node(&before, "conv").layer));
+        assert_eq!(names(graph, &node(graph, "one.update").inputs[..2]), ["one.stats.mean", "one.stats.variance"]);
+        for before_id in before.value_ids() {
+            let (old, new) = (before.value(before_id), graph.value(rewritten.value(before_id).unwrap()));
+            assert_eq!((&old.name, &old.ty, old.role), (&new.name, &new.ty, new.role));
+        }
+    }
+}
+
+#[test]
+fn a_convolution_with_statistics_has_no_bias_and_several_values_a_channel() {
+    let push = |dims: [u64; 4], bias: bool| {
+        let mut b = Bench::new();
+        let x = b.image(dims);
+        let w = b.0.parameter("w", f32s(&[6, 4, 1, 1])).unwrap();
+        let c = b.0.parameter("c", f32s(&[6])).unwrap();
+        b.0.begin_layer("conv");
+        let inputs = if bias { vec![x, w, c] } else { vec![x, w] };
+        let made = b.0.push("conv", Op::Conv2dStats(Conv2d::default()), &inputs);
+        made.map(|ids| ids.iter().map(|&id| b.0.value(id).ty.to_string()).collect::<Vec<_>>())
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(push([2, 4, 3, 3], false).unwrap(), ["f32[2, 6, 3, 3]", "f32[6]", "f32[6]"]);
+    assert!(push([2, 4, 3, 3], true).unwrap_err().contains("expected 2 to 2 inputs, found 3"));
+    assert!(push([1, 4, 1, 1], false).unwrap_err().contains("more than one value per channel"));
 }

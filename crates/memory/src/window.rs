@@ -202,7 +202,7 @@ fn conv_layers(problem: &Problem<'_>) -> Vec<bool> {
     let graph = &problem.program.graph;
     let mut is_conv = vec![false; graph.layers().len()];
     for node in graph.nodes() {
-        is_conv[node.layer.index()] |= matches!(node.op, Op::Conv2d(_) | Op::Conv2dRelu(_));
+        is_conv[node.layer.index()] |= matches!(node.op, Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dStats(_));
     }
     is_conv
 }

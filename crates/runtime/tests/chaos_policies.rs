@@ -1,12 +1,12 @@
 //! Whole networks under every policy: any legal interleaving of the compiled schedule gives the bits of keeping everything
 //! on the CPU device. What the compiler's events do not order would show here as other bits, NaNs or a conflict.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vdnn_autograd::{Optimizer, differentiate, encode};
 use vdnn_graph::op::Sgd;
-use vdnn_graph::passes::Passes;
-use vdnn_graph::{InPlace, Program};
+use vdnn_graph::passes::{Passes, fuse_statistics};
+use vdnn_graph::{Graph, InPlace, Program};
 use vdnn_memory::{Budgets, Encoded, HomeLayout, Options, Prefetch, Problem, Sync, compile_with_policy, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_runtime::cpu;
@@ -58,6 +58,17 @@ impl Training {
     }
 
     fn with(model: &str, batch_size: u64, image_size: u64, passes: Passes) -> Self {
+        Self::rewritten(model, batch_size, image_size, passes, |graph| graph)
+    }
+
+    /// The same with its whole iteration rewritten.
+    fn rewritten(
+        model: &str,
+        batch_size: u64,
+        image_size: u64,
+        passes: Passes,
+        rewrite: impl Fn(Graph) -> Graph,
+    ) -> Self {
         let options = ModelOptions {
             batch_size,
             image_size: Some(image_size),
@@ -73,7 +84,7 @@ impl Training {
         let loss = net.loss().unwrap();
         let sgd = Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 1e-4, nesterov: false };
         let options = vdnn_autograd::Options::train(loss, Optimizer::Sgd(sgd));
-        let graph = differentiate(net.into_graph(), &options).unwrap().graph;
+        let graph = rewrite(differentiate(net.into_graph(), &options).unwrap().graph);
         let homes = HomeLayout::for_graphs(&[&graph], 256);
         let program = Arc::new(Program::linearize(graph, InPlace::Allowed).unwrap());
         let encoded = encode(&program).unwrap().map(|encoded| {
@@ -195,12 +206,12 @@ impl Training {
         }
     }
 
-    /// The policies that make values again, from their floor to their peak.
-    fn check_recomputing(&self, seeds: std::ops::Range<u64>) {
+    /// The policies that make values again, from their floor to their peak. The kinds of the nodes that ran again.
+    fn check_recomputing(&self, seeds: std::ops::Range<u64>) -> BTreeSet<&'static str> {
         let options = Options { min_offload: 0, ..Options::default() };
         let kept = self.compiled("none", options, None);
         let expected = self.run(Box::new(CpuDevice::new().unwrap()), &kept).unwrap();
-        let most = kept.1.peak_bytes(Space::Device);
+        let (most, mut kinds) = (kept.1.peak_bytes(Space::Device), BTreeSet::new());
         for policy in ["hybrid", "checkpoint"] {
             let floor = self.floor(policy, options);
             assert!(floor < most, "{policy} saves memory: {floor} and {most} bytes");
@@ -210,8 +221,12 @@ impl Training {
                 let schedule = &compiled.1;
                 encoded += usize::from(!Arc::ptr_eq(&compiled.0, &self.program));
                 assert!(schedule.peak_bytes(Space::Device) <= budget);
-                let later = |action: &Action| matches!(action, Action::Launch { run, .. } if *run > 0);
-                again += schedule.commands.iter().filter(|command| later(&command.action)).count();
+                let later = schedule.commands.iter().filter_map(|command| match command.action {
+                    Action::Launch { node, run, .. } if run > 0 => Some(compiled.0.graph.node(node).op.kind()),
+                    _ => None,
+                });
+                again += later.clone().count();
+                kinds.extend(later);
                 let moved = schedule.transfer_bytes(Direction::Offload);
                 assert!(moved == 0 || policy == "hybrid", "checkpoint copies {moved} bytes");
                 self.same_bits(&format!("{policy} at {budget}"), &compiled, &expected, seeds.clone());
@@ -222,6 +237,7 @@ impl Training {
             // Few of googlenet's values are cheaper to make again than these links are slow.
             assert!(again > 0 || (policy, &*self.program.graph.name) == ("hybrid", "googlenet"), "{policy}");
         }
+        kinds
     }
 
     fn same_bits(&self, name: &str, compiled: &Compiled, expected: &[(String, Vec<u8>)], seeds: std::ops::Range<u64>) {
@@ -267,6 +283,27 @@ fn residual_joins_in_bf16() {
     let training = Training::with("resnet-cifar-8", 4, 32, Passes { fuse: true, storage: Some(DType::BF16) });
     training.check(0..3);
     training.check_recomputing(0..2);
+}
+
+/// f16, where convolutions make the statistics of their outputs, also when they run again: the bits of the two nodes.
+#[test]
+fn residual_joins_in_f16_with_statistics() {
+    let passes = Passes { fuse: true, storage: Some(DType::F16) };
+    let training = Training::rewritten("resnet-cifar-8", 4, 32, passes, |graph| fuse_statistics(&graph).unwrap().graph);
+    let count = |training: &Training, kind: &str| {
+        training.program.graph.nodes().iter().filter(|node| node.op.kind() == kind).count()
+    };
+    let apart = Training::with("resnet-cifar-8", 4, 32, passes);
+    let statistics = count(&apart, "batch_norm_stats");
+    assert!(statistics > 6 && count(&training, "conv2d_stats") == statistics);
+    assert_eq!(count(&training, "batch_norm_stats"), 0);
+    let results = [&training, &apart].map(|training| {
+        let kept = training.compiled("none", Options { min_offload: 0, ..Options::default() }, None);
+        training.run(Box::new(CpuDevice::new().unwrap()), &kept).unwrap()
+    });
+    assert!(results[0] == results[1], "the same bits with and without the pass");
+    training.check(0..3);
+    assert!(training.check_recomputing(0..2).contains("conv2d_stats"));
 }
 
 /// Slices of channels innermost, a row a pixel.

@@ -156,6 +156,10 @@ mod tests {
         assert_eq!(found, Some((vec![px, py], vec![w.clone()])));
         assert_eq!(piece_types(&weight, &[x.clone(), y], std::slice::from_ref(&w), 8), None);
         assert_eq!(piece_types(&Op::Relu, std::slice::from_ref(&x), std::slice::from_ref(&x), 4), None);
+        // Statistics are of the whole batch.
+        let (c, y) = (TensorType::new([5], DType::F32), f32s([12, 5, 6, 6]));
+        let (inputs, outputs) = ([x.clone(), w.clone()], [y, c.clone(), c]);
+        assert_eq!(piece_types(&Op::Conv2dStats(conv), &inputs, &outputs, 4), None);
         assert_eq!(piece_sum_bytes(&weight, std::slice::from_ref(&w)), 768);
         assert_eq!(piece_sum_bytes(&Op::Conv2d(conv), std::slice::from_ref(&w)), 0);
     }

@@ -27,7 +27,9 @@ impl Problem {
     pub(crate) fn of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Option<Self> {
         let (first, second, output) = (inputs.first()?, inputs.get(1)?, outputs.first()?);
         match op {
-            Op::Conv2d(conv) | Op::Conv2dRelu(conv) => Some(Self::new(conv, spatial(second), first, output, false)),
+            Op::Conv2d(conv) | Op::Conv2dRelu(conv) | Op::Conv2dStats(conv) => {
+                Some(Self::new(conv, spatial(second), first, output, false))
+            }
             Op::Conv2dDataGrad(Conv2dDataGrad { conv, .. }) => {
                 Some(Self::new(conv, spatial(second), output, first, false))
             }

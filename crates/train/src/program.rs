@@ -3,7 +3,7 @@
 use crate::TrainError;
 use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
 use vdnn_graph::op::{LossScaleUpdate, Sgd};
-use vdnn_graph::passes::{fuse_gradients, group};
+use vdnn_graph::passes::{fuse_gradients, fuse_statistics, group};
 use vdnn_graph::{Graph, InPlace, Program};
 use vdnn_layers::{Mode, Net};
 use vdnn_tensor::DType;
@@ -95,9 +95,12 @@ pub fn evaluation(net: Net) -> Result<Program, TrainError> {
     linearized(net.into_graph(), fuse)
 }
 
-/// The program of a whole graph, with gradients fused and small launches in groups where layers are fused.
+/// The program of a whole graph; where layers are fused with gradients and statistics fused and small launches in groups.
 fn linearized(graph: Graph, fuse: bool) -> Result<Program, TrainError> {
-    let graph = if fuse { group(&fuse_gradients(&graph)?.graph)?.graph } else { graph };
+    let graph = match fuse {
+        true => group(&fuse_statistics(&fuse_gradients(&graph)?.graph)?.graph)?.graph,
+        false => graph,
+    };
     Ok(Program::linearize(graph, InPlace::Allowed)?)
 }
 

@@ -127,6 +127,7 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
         Op::BatchNormStats => {
             Err(ctx.refuse("statistics are differentiated together with the batch_norm that reads them"))
         }
+        Op::Conv2dStats(_) => Err(ctx.refuse("convolutions make statistics in a graph that has been differentiated")),
         Op::Accuracy => Err(ctx.refuse("counting right answers has no gradient")),
         _ => Err(ctx.refuse("gradients of gradients and of updates are not provided")),
     }

@@ -3,7 +3,7 @@
 
 use crate::ops::{Case, case, of_maps};
 use crate::single::{Build, Gpu, Maps};
-use crate::{Outcome, Report};
+use crate::{Outcome, Report, statistics};
 use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, Split, Unfold, UnfoldGrad};
 use vdnn_graph::{Op, ValueId};
 use vdnn_tensor::{DType, Layout, MemoryOrder};
@@ -21,6 +21,7 @@ pub fn run(report: &mut Report) -> Outcome {
         fused(&mut cases);
         more_convolutions(&mut cases);
         unfolding(&mut cases);
+        statistics::cases(&mut cases);
         for (index, (name, build)) in cases.into_iter().enumerate() {
             // Persistents live on one device, so no two cases of the two types have the same names.
             let case = index + if dtype == DType::BF16 { 0 } else { 100_000 };

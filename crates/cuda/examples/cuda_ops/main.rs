@@ -17,6 +17,7 @@ mod pieces;
 mod policies;
 mod profiles;
 mod single;
+mod statistics;
 
 use serde_json::{Value, json};
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! Small graphs, run once or more on both devices from the same bytes.
 
-use crate::{Outcome, cuda, relative_error};
+use crate::{Outcome, cuda, relative_error, statistics};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use vdnn_cuda::CudaDevice;
@@ -103,6 +103,13 @@ impl Build {
     /// Normal numbers.
     pub fn x(&mut self, dims: &[u64]) -> ValueId {
         self.padded(dims, 0)
+    }
+
+    /// Numbers in 0.5..1.5.
+    pub fn positive(&mut self, dims: &[u64]) -> ValueId {
+        let kind = self.kind("positive");
+        let id = self.input(&kind, TensorType::new(dims, DType::F32));
+        self.cast(id, 0)
     }
 
     /// Few different numbers: ties, zeros of both signs, infinities and not-a-numbers.
@@ -215,7 +222,9 @@ fn fill(name: &str, ty: &TensorType) -> Vec<u8> {
             (0..count).flat_map(|_| round(awkward(&mut random)).to_le_bytes()).collect()
         }
         _ if name.starts_with("rate") => 0.05f32.to_le_bytes().to_vec(),
-        _ if name.starts_with("positive") => (0..count).flat_map(|_| (random.uniform() + 0.5).to_le_bytes()).collect(),
+        _ if name.starts_with("positive") => {
+            (0..count).flat_map(|_| round(random.uniform() + 0.5).to_le_bytes()).collect()
+        }
         // Nearly normal: no two numbers of a window are the same.
         _ => (0..count)
             .flat_map(|_| {
@@ -323,6 +332,7 @@ impl Gpu {
         let facts = json!({
             "relative_error": error, "limit": limit, "worst": worst, "worst_limit": worst_limit, "algorithms": algorithms,
             "same_bits_twice": same_bits, "pairs": pairs.len(), "pairs_same": same_pairs, "outputs": want.len(),
+            "statistics": statistics::algorithms(&program.graph, &self.kernels(&program)?),
         });
         let counts = half_names.len() == want.len() && !want.is_empty();
         Ok((counts && error <= limit && worst <= worst_limit && same_bits && same_pairs, facts))
@@ -363,6 +373,9 @@ fn schedules(device: &mut dyn Device, program: &Program) -> Outcome<Vec<Schedule
             choices.swap(0, wanted);
             choices.truncate(1);
         }
+        all.push(schedule(program, &kernels)?);
+    }
+    if let Some(kernels) = statistics::as_two_ops(graph, &kernels) {
         all.push(schedule(program, &kernels)?);
     }
     Ok(all)

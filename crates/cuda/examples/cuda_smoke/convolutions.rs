@@ -113,7 +113,8 @@ impl Case {
         let shift = if p.alignment < 16 { 4 } else { 0 };
         let slot = |i: u64| arena.address(i * SLOT) + shift;
         let workspace = arena.address(3 * SLOT);
-        let at = Addresses { x: slot(0), w: slot(1), y: slot(2), bias: 0, workspace, workspace_bytes: WORKSPACE };
+        let at =
+            Addresses { x: slot(0), w: slot(1), y: slot(2), epilogue: [0; 2], workspace, workspace_bytes: WORKSPACE };
         let result_length = lengths[written(p.direction)] as usize;
         let expected = expected(p, &operands)?;
         Ok(Self { problem: *p, operands, expected, result_length, at })
@@ -259,7 +260,8 @@ fn refusals(bench: &mut Bench, handle: &Handle, arena: &DeviceArena) -> Result<(
     let plans = enumerate(Target::Device(handle), &problem, &Wanted::default())?;
     let hungry = plans.iter().find(|p| p.workspace_bytes > 0);
     let base = arena.address(0);
-    let at = Addresses { x: base, w: base + SLOT, y: base + 2 * SLOT, bias: 0, workspace: 0, workspace_bytes: 0 };
+    let at =
+        Addresses { x: base, w: base + SLOT, y: base + 2 * SLOT, epilogue: [0; 2], workspace: 0, workspace_bytes: 0 };
     // SAFETY: neither is executed.
     let (starved, odd) = unsafe { (hungry.map(|p| p.bind(at)), plans[0].bind(Addresses { x: base + 4, ..at })) };
     let starved = starved.is_none_or(|r| matches!(r, Err(CudaError::Workspace { .. })));

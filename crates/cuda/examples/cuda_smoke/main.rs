@@ -9,6 +9,7 @@ mod convolutions;
 mod copies;
 mod kernels;
 mod products;
+mod statistics;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -102,11 +103,12 @@ fn run(bench: &mut Bench) -> Result<(), CudaError> {
         "cudnn_why": cudnn.opened.why,
     });
     bench.report("context", true, facts);
-    let parts: [(&str, Part); 4] = [
+    let parts: [(&str, Part); 5] = [
         ("copies", copies::run),
         ("kernels", kernels::run),
         ("products", products::run),
         ("convolutions", convolutions::run),
+        ("statistics", statistics::run),
     ];
     for (name, part) in parts {
         let (start, free) = (Instant::now(), bench.free());

@@ -1,13 +1,13 @@
-//! A convolution problem as cuDNN's operation graph: one node, or three with bias and ReLU.
+//! A convolution problem as cuDNN's operation graph: one node, three with bias and ReLU, two with statistics.
 
 use vdnn_cudnn_sys::sys::{
     cudnnBackendAttributeName_t as A, cudnnBackendAttributeType_t as T, cudnnBackendDescriptorType_t as D,
-    cudnnConvolutionMode_t, cudnnDataType_t, cudnnPointwiseMode_t as Mode,
+    cudnnConvolutionMode_t, cudnnDataType_t, cudnnGenStatsMode_t, cudnnPointwiseMode_t as Mode,
 };
 use vdnn_tensor::DType;
 
 use super::descriptor::{Descriptor, Target};
-use super::problem::{ConvolutionProblem, Direction};
+use super::problem::{ConvolutionProblem, Direction, Epilogue};
 use crate::CudaError;
 
 /// Names of the tensors in a variant pack.
@@ -15,8 +15,12 @@ pub(super) const X: i64 = 1;
 pub(super) const W: i64 = 2;
 pub(super) const Y: i64 = 3;
 pub(super) const BIAS: i64 = 4;
+pub(super) const SUM: i64 = 5;
+pub(super) const SQUARES: i64 = 6;
+/// Bytes that addresses of sums are multiples of.
+pub(super) const SUMS_ALIGNMENT: u64 = 16;
 /// What lies between the nodes and is never written.
-const SUM: i64 = 100;
+const PRODUCT: i64 = 100;
 const BIASED: i64 = 101;
 
 /// The graph, with the descriptors that it refers to.
@@ -34,10 +38,10 @@ impl OperationGraph {
         let w = tensor(target, problem, W, problem.filter())?.finalize()?;
         let y = tensor(target, problem, Y, problem.y()?)?.finalize()?;
         let convolution = convolution(target, problem)?;
-        let (mut parts, operations) = if problem.bias_relu {
-            bias_relu(target, problem, &convolution, [&x, &w, &y])?
-        } else {
-            (Vec::new(), vec![operation(target, problem.direction, &convolution, [&x, &w, &y])?])
+        let (mut parts, operations) = match problem.epilogue {
+            Epilogue::None => (Vec::new(), vec![operation(target, problem.direction, &convolution, [&x, &w, &y])?]),
+            Epilogue::BiasRelu => bias_relu(target, problem, &convolution, [&x, &w, &y])?,
+            Epilogue::Statistics => statistics(target, problem, &convolution, [&x, &w, &y])?,
         };
         let graph = Descriptor::new(target.cudnn(), D::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
             .descriptors(A::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations.iter().collect::<Vec<_>>())?;
@@ -88,8 +92,8 @@ fn bias_relu(
         let virtual_at = A::CUDNN_ATTR_TENSOR_IS_VIRTUAL;
         tensor(target, &f32, id, problem.y()?)?.set(virtual_at, T::CUDNN_TYPE_BOOLEAN, &[true])?.finalize()
     };
-    let (sum, biased) = (between(SUM)?, between(BIASED)?);
-    let bias = tensor(target, problem, BIAS, problem.bias())?.finalize()?;
+    let (product, biased) = (between(PRODUCT)?, between(BIASED)?);
+    let bias = tensor(target, problem, BIAS, problem.per_channel())?.finalize()?;
     let mode = |mode: Mode| {
         Descriptor::new(target.cudnn(), D::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
             .set(A::CUDNN_ATTR_POINTWISE_MODE, T::CUDNN_TYPE_POINTWISE_MODE, &[mode])?
@@ -104,11 +108,38 @@ fn bias_relu(
             .descriptors(A::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])
     };
     let operations = vec![
-        operation(target, problem.direction, conv, [x, w, &sum])?,
-        pointwise(&add, &sum, &biased)?.descriptors(A::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[&bias])?.finalize()?,
+        operation(target, problem.direction, conv, [x, w, &product])?,
+        pointwise(&add, &product, &biased)?
+            .descriptors(A::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[&bias])?
+            .finalize()?,
         pointwise(&relu, &biased, y)?.finalize()?,
     ];
-    Ok((vec![sum, biased, bias, add, relu], operations))
+    Ok((vec![product, biased, bias, add, relu], operations))
+}
+
+/// Convolution, and the sums of Y's channels and of their squares in f32: the sums' tensors and the operations.
+fn statistics(
+    target: Target<'_>,
+    problem: &ConvolutionProblem,
+    conv: &Descriptor,
+    [x, w, y]: [&Descriptor; 3],
+) -> Result<(Vec<Descriptor>, Vec<Descriptor>), CudaError> {
+    let f32s = ConvolutionProblem { dtype: DType::F32, alignment: SUMS_ALIGNMENT, ..*problem };
+    let sums = |id| tensor(target, &f32s, id, problem.per_channel())?.finalize();
+    let (sum, squares) = (sums(SUM)?, sums(SQUARES)?);
+    let mode = cudnnGenStatsMode_t::CUDNN_GENSTATS_SUM_SQSUM;
+    let f32 = cudnnDataType_t::CUDNN_DATA_FLOAT;
+    let operations = vec![
+        operation(target, problem.direction, conv, [x, w, y])?,
+        Descriptor::new(target.cudnn(), D::CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)?
+            .set(A::CUDNN_ATTR_OPERATION_GENSTATS_MODE, T::CUDNN_TYPE_GENSTATS_MODE, &[mode])?
+            .set(A::CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, T::CUDNN_TYPE_DATA_TYPE, &[f32])?
+            .descriptors(A::CUDNN_ATTR_OPERATION_GENSTATS_XDESC, &[y])?
+            .descriptors(A::CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, &[&sum])?
+            .descriptors(A::CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, &[&squares])?
+            .finalize()?,
+    ];
+    Ok((vec![sum, squares], operations))
 }
 
 fn convolution(target: Target<'_>, problem: &ConvolutionProblem) -> Result<Descriptor, CudaError> {

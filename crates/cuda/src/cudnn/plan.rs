@@ -12,8 +12,8 @@ use vdnn_cudnn_sys::sys::{
 };
 
 use super::descriptor::{Descriptor, Handle, Target};
-use super::operation::{BIAS, OperationGraph, W, X, Y};
-use super::problem::{ConvolutionProblem, Precision};
+use super::operation::{BIAS, OperationGraph, SQUARES, SUM, SUMS_ALIGNMENT, W, X, Y};
+use super::problem::{ConvolutionProblem, Epilogue, Precision};
 use crate::CudaError;
 
 /// Engine and knobs: `eng12{k3=1,k7=2}`. Stable for one cuDNN version, and enough to make the plan again.
@@ -112,8 +112,8 @@ pub struct Addresses {
     pub w: u64,
     /// Y, or dY of the gradients.
     pub y: u64,
-    /// The bias, where the problem has one.
-    pub bias: u64,
+    /// What the epilogue reads or writes: the bias; or the sums, and those of squares. Anything where there is none.
+    pub epilogue: [u64; 2],
     /// First byte of the workspace; anything when there is none.
     pub workspace: u64,
     /// Bytes of the workspace.
@@ -176,10 +176,8 @@ impl Plan {
             let (needed, given) = (self.workspace_bytes, at.workspace_bytes);
             return Err(CudaError::Workspace { what: format!("{} of {}", self.name, self.problem), needed, given });
         }
-        let alignment = self.problem.alignment;
-        let operands = [("convolution X", at.x), ("convolution W", at.w), ("convolution Y", at.y), ("bias", at.bias)];
-        let operands = &operands[..if self.problem.bias_relu { 4 } else { 3 }];
-        for &(what, address) in operands {
+        let operands = self.operands(at);
+        for &Bound { what, address, alignment, .. } in &operands {
             if !address.is_multiple_of(alignment) || address == 0 {
                 return Err(CudaError::Misaligned { what, address, alignment });
             }
@@ -190,19 +188,46 @@ impl Plan {
             return Err(CudaError::Misaligned { what, address: at.workspace, alignment: 256 });
         }
         let workspace = if self.workspace_bytes > 0 { at.workspace } else { 0 };
-        let pointers: Vec<u64> = operands.iter().map(|&(_, address)| address).collect();
+        let pointers: Vec<u64> = operands.iter().map(|operand| operand.address).collect();
+        let ids: Vec<i64> = operands.iter().map(|operand| operand.id).collect();
         let pack = Descriptor::new(self.plan.cudnn(), D::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
-            .int64(A::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &[X, W, Y, BIAS][..operands.len()])?
+            .int64(A::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &ids)?
             .set(A::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, T::CUDNN_TYPE_VOID_PTR, &pointers)?
             .set(A::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, T::CUDNN_TYPE_VOID_PTR, &[workspace])?
             .finalize()?;
         Ok(BoundPlan { pack })
     }
 
+    /// The tensors of the problem, where they lie.
+    fn operands(&self, at: Addresses) -> Vec<Bound> {
+        let alignment = self.problem.alignment;
+        let map = |id, what, address| Bound { id, what, address, alignment };
+        let sums = |id, what, address| Bound { id, what, address, alignment: SUMS_ALIGNMENT };
+        let [first, second] = at.epilogue;
+        let mut operands =
+            vec![map(X, "convolution X", at.x), map(W, "convolution W", at.w), map(Y, "convolution Y", at.y)];
+        match self.problem.epilogue {
+            Epilogue::None => {}
+            Epilogue::BiasRelu => operands.push(map(BIAS, "bias", first)),
+            Epilogue::Statistics => {
+                operands.extend([sums(SUM, "sums of Y", first), sums(SQUARES, "sums of squares", second)]);
+            }
+        }
+        operands
+    }
+
     /// Queues the convolution on the handle's stream, at the addresses of a launch site that this plan bound.
     pub fn execute(&self, handle: &Handle, site: &BoundPlan) -> Result<(), CudaError> {
         self.plan.execute(handle, &site.pack)
     }
+}
+
+/// One tensor of a variant pack.
+struct Bound {
+    id: i64,
+    what: &'static str,
+    address: u64,
+    alignment: u64,
 }
 
 /// A plan's operands at fixed addresses.

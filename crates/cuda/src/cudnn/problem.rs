@@ -22,6 +22,18 @@ impl Direction {
     pub const ALL: [Self; 3] = [Self::Forward, Self::DataGradient, Self::WeightGradient];
 }
 
+/// What else a forward convolution does while it writes Y.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Epilogue {
+    /// Nothing.
+    #[default]
+    None,
+    /// Adds a bias `[K]` of the operands' type and clips at zero before Y is written.
+    BiasRelu,
+    /// Sums the numbers of each channel of Y, and their squares: f32 `[K]` each.
+    Statistics,
+}
+
 /// How f32 operands are multiplied. Other types always use tensor cores where there are any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Precision {
@@ -44,7 +56,7 @@ pub enum Order {
 ///
 /// Samples of X and Y may lie further apart than they are long, because a value can be a slice of a concatenation; in NHWC
 /// order pixels do, so a sample's distance is that of its pixels times their number. Padding channels count among `c`.
-/// The bias is a kernel of its own, unless it is taken in with ReLU.
+/// What follows a convolution is a kernel of its own, unless an epilogue takes it in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConvolutionProblem {
     /// What is computed.
@@ -77,8 +89,8 @@ pub struct ConvolutionProblem {
     pub dilation: [u64; 2],
     /// Groups of channels.
     pub groups: u64,
-    /// Forward: adds a bias `[K]` of the operands' type and clips at zero before Y is written.
-    pub bias_relu: bool,
+    /// What a forward convolution takes in.
+    pub epilogue: Epilogue,
     /// Elements from one sample of X to the next.
     pub x_batch_stride: u64,
     /// Elements from one sample of Y to the next.
@@ -107,7 +119,7 @@ impl ConvolutionProblem {
             padding: [padding; 2],
             dilation: [1; 2],
             groups: 1,
-            bias_relu: false,
+            epilogue: Epilogue::None,
             x_batch_stride: 0,
             y_batch_stride: 0,
             alignment: 16,
@@ -158,8 +170,8 @@ impl ConvolutionProblem {
         if !matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16) {
             return Err(self.impossible("cuDNN convolves f32, f16 and bf16 here"));
         }
-        if self.bias_relu && self.direction != Direction::Forward {
-            return Err(self.impossible("a bias and ReLU after a gradient"));
+        if self.epilogue != Epilogue::None && self.direction != Direction::Forward {
+            return Err(self.impossible("bias and ReLU, or statistics, after a gradient"));
         }
         if self.x_batch_stride < self.c * self.h * self.w || self.y_batch_stride < self.k * oh * ow {
             return Err(self.impossible("a batch stride shorter than a sample"));
@@ -194,8 +206,8 @@ impl ConvolutionProblem {
         Ok(self.tensor([self.n, self.k, oh, ow], self.y_batch_stride))
     }
 
-    /// Extents and strides of the bias `[1, K, 1, 1]`.
-    pub(super) fn bias(&self) -> ([u64; 4], [u64; 4]) {
+    /// Extents and strides of what there is one of a channel of Y: `[1, K, 1, 1]`.
+    pub(super) fn per_channel(&self) -> ([u64; 4], [u64; 4]) {
         self.tensor([1, self.k, 1, 1], self.k)
     }
 
@@ -233,7 +245,11 @@ impl fmt::Display for ConvolutionProblem {
         write!(f, "{direction} {dtype} {order} {}x{}x{}x{}", self.n, self.c, self.h, self.w)?;
         write!(f, " to {} by {}x{} s{s0}x{s1} p{p0}x{p1} d{d0}x{d1} g{}", self.k, self.kh, self.kw, self.groups)?;
         write!(f, " x+{} y+{} a{}", self.x_batch_stride, self.y_batch_stride, self.alignment)?;
-        if self.bias_relu { f.write_str(" bias relu") } else { Ok(()) }
+        f.write_str(match self.epilogue {
+            Epilogue::None => "",
+            Epilogue::BiasRelu => " bias relu",
+            Epilogue::Statistics => " statistics",
+        })
     }
 }
 
@@ -267,7 +283,8 @@ mod tests {
             ConvolutionProblem { kh: 12, ..problem() },
             ConvolutionProblem { x_batch_stride: 8 * 9 * 7 - 1, ..problem() },
             ConvolutionProblem { alignment: 2, ..problem() },
-            ConvolutionProblem { bias_relu: true, direction: Direction::DataGradient, ..problem() },
+            ConvolutionProblem { epilogue: Epilogue::BiasRelu, direction: Direction::DataGradient, ..problem() },
+            ConvolutionProblem { epilogue: Epilogue::Statistics, direction: Direction::WeightGradient, ..problem() },
             ConvolutionProblem { dtype: DType::I32, ..problem() },
         ];
         for problem in wrong {

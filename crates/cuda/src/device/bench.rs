@@ -7,6 +7,7 @@
 //!                        └─► plans, best guess first (search.rs) ─► time on scratch memory ─► faster or smaller than others?
 //! ```
 
+mod epilogue;
 mod pieces;
 mod search;
 
@@ -20,7 +21,7 @@ use vdnn_schedule::Choice;
 use vdnn_tensor::TensorType;
 
 use super::cache::{Measured, Measurements};
-use super::convolution::{self, Convolution, TAKING_IN, bias_bytes};
+use super::convolution::{self, Convolution};
 use super::gpu::{Bytes, Gpu, Work};
 use super::measure::{self, MeasureOptions, Places, Scratch, Timer, is_index};
 use super::product::{self, Algorithm, LARGE, SMALL};
@@ -83,8 +84,14 @@ impl<'a> Pattern<'a> {
 
     /// Sources of own kernels, if that is what it runs as.
     fn own_files(&self) -> BTreeSet<&'static str> {
-        let plan = kernels::prepare(&self.node.op, &self.inputs, &self.outputs, 0);
-        plan.map(|plan| plan.launches.iter().map(|launch| launch.file).collect()).unwrap_or_default()
+        let plans = match (epilogue::statistics_of(self), &self.outputs[..]) {
+            (Some(node), [y, mean, variance]) => vec![
+                kernels::prepare(&node.op, &[*y], &[*mean, *variance], 0),
+                kernels::statistics_of_sums([0; 2], 1, *mean, *variance),
+            ],
+            _ => vec![kernels::prepare(&self.node.op, &self.inputs, &self.outputs, 0)],
+        };
+        plans.iter().flatten().flat_map(|plan| &plan.launches).map(|launch| launch.file).collect()
     }
 
     /// Bytes of all operands.
@@ -191,27 +198,9 @@ impl Bench {
         };
         let bias = self.bias(gpu, pattern)?;
         choices.iter_mut().for_each(|choice| choice.seconds += bias);
+        self.add_statistics(gpu, pattern, &mut choices)?;
         choices.extend(self.taking_in(gpu, &site, deterministic, share)?);
         Ok(worthwhile(choices))
-    }
-
-    /// Plans that take bias and ReLU in, if there are any.
-    fn taking_in(
-        &mut self,
-        gpu: &Gpu,
-        site: &Site<'_>,
-        deterministic: bool,
-        share: f64,
-    ) -> Result<Vec<Choice>, Failure> {
-        let Some(Ok(found)) = convolution::of(site) else { return Ok(Vec::new()) };
-        let Some(found) = found.taking_in(site).filter(|found| !found.is_empty()) else { return Ok(Vec::new()) };
-        match self.convolution(gpu, &found, deterministic, share) {
-            Ok(choices) => {
-                Ok(choices.into_iter().map(|choice| with_bias(choice, bias_bytes(&found.problem))).collect())
-            }
-            Err(Failure::Refused(_)) => Ok(Vec::new()),
-            Err(broken) => Err(broken),
-        }
     }
 
     fn convolution(
@@ -347,12 +336,6 @@ impl Bench {
 /// The choice of nodes that have nothing to run.
 fn nothing(name: &str) -> Vec<Choice> {
     vec![Choice { algorithm: name.to_string(), workspace: 0, seconds: 0.0, deterministic: true }]
-}
-
-/// The choice of a plan that takes bias and ReLU in, with the launch that makes the bias narrow.
-fn with_bias(choice: Choice, bytes: u64) -> Choice {
-    let algorithm = format!("{TAKING_IN}{}", choice.algorithm);
-    Choice { algorithm, workspace: choice.workspace + bytes, seconds: choice.seconds + LAUNCH, ..choice }
 }
 
 fn choice_of(plan: &Plan, seconds: f64) -> Choice {

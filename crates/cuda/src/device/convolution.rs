@@ -5,18 +5,36 @@ use vdnn_graph::op::Conv2d;
 use vdnn_tensor::{DType, Layout, MemoryOrder};
 
 use super::site::Site;
-use crate::cudnn::{ConvolutionProblem, Direction, Order, Precision};
+use crate::cudnn::{ConvolutionProblem, Direction, Epilogue, Order, Precision};
 use crate::kernels::Operand;
 
 /// Alignment in bytes beyond which cuDNN's kernels get no better.
 const BEST_ALIGNMENT: u64 = 16;
 
-/// Before the name of a plan that takes bias and ReLU in.
-pub(super) const TAKING_IN: &str = "bias_relu_";
+/// What stands before the name of a plan with an epilogue.
+const EPILOGUES: [(&str, Epilogue); 2] = [("bias_relu_", Epilogue::BiasRelu), ("stats_", Epilogue::Statistics)];
 
-/// Bytes at the beginning of such a plan's workspace for the bias in half precision.
-pub(super) fn bias_bytes(problem: &ConvolutionProblem) -> u64 {
-    (problem.k * problem.dtype.size()).next_multiple_of(256)
+/// The algorithm's name of a plan with an epilogue.
+pub(super) fn join_epilogue(epilogue: Epilogue, plan: &str) -> String {
+    let prefix = EPILOGUES.iter().find(|(_, found)| *found == epilogue).map_or("", |(prefix, _)| prefix);
+    format!("{prefix}{plan}")
+}
+
+/// The plan's name and its epilogue.
+pub(super) fn split_epilogue(name: &str) -> (&str, Epilogue) {
+    let mut split = EPILOGUES.iter().filter_map(|&(prefix, epilogue)| Some((name.strip_prefix(prefix)?, epilogue)));
+    split.next().unwrap_or((name, Epilogue::None))
+}
+
+/// Places of an epilogue's operands from the beginning of a plan's workspace on, and bytes of all: the bias in half precision, or
+/// the two sums.
+pub(super) fn epilogue_places(problem: &ConvolutionProblem) -> ([u64; 2], u64) {
+    let vector = |size: u64| (problem.k * size).next_multiple_of(256);
+    match problem.epilogue {
+        Epilogue::None => ([0; 2], 0),
+        Epilogue::BiasRelu => ([0; 2], vector(problem.dtype.size())),
+        Epilogue::Statistics => ([0, vector(4)], 2 * vector(4)),
+    }
 }
 
 /// A convolution with its operands X, W, Y (or their gradients).
@@ -53,12 +71,16 @@ impl Convolution<'_> {
         Some(Cut { problem, addresses })
     }
 
-    /// The same with a bias of its type and ReLU taken in; `None` where cuDNN has no kernels for that. Strict f32 has none, and
-    /// f32 adds its bias as it is.
+    /// The same with what the op does besides taken in; `None` where there is nothing, or no good kernels for it. A bias and ReLU
+    /// in half precision: strict f32 has none, and f32 adds its bias as it is. Statistics in f16: in bf16 cuDNN compiles them
+    /// when a plan is made, and they run for two to four times as long.
     pub fn taking_in(&self, site: &Site<'_>) -> Option<Self> {
-        let takes = matches!(site.op, Op::Conv2dRelu(_)) && site.inputs.len() > 2 && self.problem.dtype.is_half();
-        let problem = ConvolutionProblem { bias_relu: true, ..self.problem };
-        takes.then(|| Convolution { problem, ..self.clone() })
+        let epilogue = match site.op {
+            Op::Conv2dRelu(_) if site.inputs.len() > 2 && self.problem.dtype.is_half() => Epilogue::BiasRelu,
+            Op::Conv2dStats(_) if self.problem.dtype == DType::F16 => Epilogue::Statistics,
+            _ => return None,
+        };
+        Some(Convolution { problem: ConvolutionProblem { epilogue, ..self.problem }, ..self.clone() })
     }
 
     /// False for weight gradients in half precision: their pieces' sums would be rounded one after the other.
@@ -77,7 +99,7 @@ impl Convolution<'_> {
 pub(super) fn of<'a>(site: &Site<'a>) -> Option<Result<Convolution<'a>, String>> {
     let (inputs, outputs) = (&site.inputs, &site.outputs);
     let (direction, conv, [x, w, y]) = match site.op {
-        Op::Conv2d(op) | Op::Conv2dRelu(op) => {
+        Op::Conv2d(op) | Op::Conv2dRelu(op) | Op::Conv2dStats(op) => {
             (Direction::Forward, op, [inputs.first()?, inputs.get(1)?, outputs.first()?])
         }
         Op::Conv2dDataGrad(op) => {
@@ -126,7 +148,7 @@ fn problem<'a>(
         padding: conv.padding,
         dilation: conv.dilation,
         groups: conv.groups,
-        bias_relu: false,
+        epilogue: Epilogue::None,
         x_batch_stride: c * h * width,
         y_batch_stride: k * oh * ow,
         alignment: operands.iter().map(|operand| alignment(operand.address)).min().unwrap_or(BEST_ALIGNMENT),
@@ -249,6 +271,42 @@ mod tests {
         assert_eq!((singles.n, singles.y_batch_stride), (1, 40 * 24));
         let mixed = [Operand::contiguous(&x, 256), Operand::contiguous(&y, 512), slice];
         assert!(order_of(&mixed).unwrap_err().contains("expected X, W and Y"));
+    }
+
+    #[test]
+    fn epilogues_are_read_from_names() {
+        for (name, epilogue) in [
+            ("eng12{k3=1}", Epilogue::None),
+            ("bias_relu_eng12{k3=1}", Epilogue::BiasRelu),
+            ("stats_eng12{k3=1}", Epilogue::Statistics),
+        ] {
+            assert_eq!(split_epilogue(name), ("eng12{k3=1}", epilogue));
+            assert_eq!(join_epilogue(epilogue, "eng12{k3=1}"), name);
+        }
+    }
+
+    /// Statistics in f16 alone, in whose plans' workspace the two sums come first.
+    #[test]
+    fn statistics_are_taken_in_in_f16() {
+        let taken = |dtype: DType, op: &Op| {
+            let layout = Layout { order: MemoryOrder::Nhwc, channel_padding: 0 };
+            let half = |dims: [u64; 4]| TensorType { layout, ..TensorType::new(dims, dtype) };
+            let (x, w, y) = (half([4, 8, 6, 6]), half([80, 8, 1, 1]), half([4, 80, 6, 6]));
+            let c = TensorType::new([80], DType::F32);
+            let at = |ty| Operand::contiguous(ty, 4096);
+            let (inputs, outputs) = (vec![at(&x), at(&w)], vec![at(&y), at(&c), at(&c)]);
+            let (precision, workspace) = (Precision::Fp32, Bytes::default());
+            let site = Site { op, precision, inputs, outputs, algorithm: "eng0", workspace };
+            let found = of(&site).unwrap().unwrap();
+            assert_eq!(epilogue_places(&found.problem), ([0; 2], 0));
+            found.taking_in(&site).map(|found| found.problem)
+        };
+        let op = Op::Conv2dStats(Conv2d::default());
+        let problem = taken(DType::F16, &op).unwrap();
+        assert_eq!(problem.epilogue, Epilogue::Statistics);
+        assert_eq!(epilogue_places(&problem), ([0, 512], 1024));
+        assert_eq!(taken(DType::BF16, &op), None);
+        assert_eq!(taken(DType::F16, &Op::Conv2d(Conv2d::default())), None);
     }
 
     #[test]

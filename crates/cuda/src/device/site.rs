@@ -10,10 +10,10 @@ use vdnn_graph::op::Cast;
 use vdnn_schedule::{piece_sum_bytes, split_pieces};
 use vdnn_tensor::TensorType;
 
-use super::convolution::{self, Convolution, Cut, TAKING_IN, bias_bytes};
+use super::convolution::{self, Convolution, Cut, epilogue_places, split_epilogue};
 use super::gpu::{Bytes, Gpu, Work};
 use super::product;
-use crate::cudnn::{Addresses, ConvolutionProblem, Plan, PlanName, Precision, Target};
+use crate::cudnn::{Addresses, ConvolutionProblem, Epilogue, Plan, PlanName, Precision, Target};
 use crate::kernels::{self, KernelError, LaunchPlan, Operand};
 
 /// The algorithm of ops that run as own kernels.
@@ -79,49 +79,81 @@ impl Site<'_> {
     }
 
     fn convolution(&self, found: &Convolution<'_>, gpu: &mut Gpu, plans: &mut Plans) -> Result<Vec<Work>, String> {
-        let mut works = Vec::new();
         if found.is_empty() {
-            works.extend(zeros(&self.outputs[0]));
-        } else {
-            let (name, pieces) = split_pieces(self.algorithm);
-            if pieces > 1 && !found.adds_pieces_exactly() {
-                return Err(format!(
-                    "expected the whole batch at once, found {pieces} pieces of a weight gradient in {}",
-                    found.problem.dtype
-                ));
-            }
-            let (name, taking_in) = name.strip_prefix(TAKING_IN).map_or((name, false), |name| (name, true));
-            let found = match taking_in {
-                true => &found.taking_in(self).ok_or("expected a convolution with bias and ReLU in half precision")?,
-                false => found,
-            };
-            let cut = found.cut(pieces).ok_or_else(|| format!("expected samples that divide into {pieces} pieces"))?;
-            let plan = plans.find(gpu, &cut.problem, name)?;
-            works = self.pieces(&cut, &plan, gpu)?;
-            if taking_in {
-                return Ok(works);
-            }
+            // Zeros have zeros as statistics.
+            let mut works = self.outputs.iter().flat_map(zeros).collect();
+            self.add_bias(&mut works, gpu)?;
+            return Ok(works);
         }
-        self.add_bias(&mut works, gpu)?;
+        let (name, pieces) = split_pieces(self.algorithm);
+        let (name, epilogue) = split_epilogue(name);
+        let in_pieces = found.adds_pieces_exactly() && epilogue != Epilogue::Statistics;
+        if pieces > 1 && !in_pieces {
+            let what = if epilogue == Epilogue::Statistics { "sums of the output" } else { "a weight gradient" };
+            let dtype = found.problem.dtype;
+            return Err(format!("expected the whole batch at once, found {pieces} pieces of {what} in {dtype}"));
+        }
+        let found = match epilogue {
+            Epilogue::None => found.clone(),
+            _ => found
+                .taking_in(self)
+                .filter(|found| found.problem.epilogue == epilogue)
+                .ok_or("expected a convolution with bias and ReLU in half precision, or with statistics in f16")?,
+        };
+        let cut = found.cut(pieces).ok_or_else(|| format!("expected samples that divide into {pieces} pieces"))?;
+        let plan = plans.find(gpu, &cut.problem, name)?;
+        let mut works = self.pieces(&cut, &plan, gpu)?;
+        match (epilogue, self.op) {
+            (Epilogue::BiasRelu, _) => {}
+            (Epilogue::Statistics, _) => works.extend(self.statistics_of_sums(&plan, gpu)?),
+            (Epilogue::None, Op::Conv2dStats(_)) => works.extend(self.statistics(gpu)?),
+            (Epilogue::None, _) => self.add_bias(&mut works, gpu)?,
+        }
         Ok(works)
+    }
+
+    /// Mean and variance from what a plan with sums left in the workspace.
+    fn statistics_of_sums(&self, plan: &Plan, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
+        let [y, mean, variance] = self.output_with_statistics()?;
+        let (places, _) = epilogue_places(&plan.problem);
+        let sums = places.map(|place| self.workspace.address + place);
+        let count = y.ty.shape.elements() / y.ty.shape.dim(1).max(1);
+        settled(kernels::statistics_of_sums(sums, count, mean, variance), gpu)
+    }
+
+    /// Mean and variance from Y, by the kernel that takes them where no convolution does. The plan's workspace is free again.
+    fn statistics(&self, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
+        let [y, mean, variance] = self.output_with_statistics()?;
+        self.check_workspace(kernels::workspace(&Op::BatchNormStats, &[y.ty]))?;
+        settled(kernels::prepare(&Op::BatchNormStats, &[y], &[mean, variance], self.workspace.address), gpu)
+    }
+
+    fn output_with_statistics(&self) -> Result<[Operand<'_>; 3], String> {
+        self.outputs[..].try_into().map_err(|_| format!("expected Y, mean and variance, found {}", self.outputs.len()))
     }
 
     /// The pieces' convolutions in order; of a weight gradient, each later one into the workspace and then added to dW.
     fn pieces(&self, cut: &Cut, plan: &Arc<Plan>, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
         let outputs: Vec<TensorType> = self.outputs.iter().map(|operand| operand.ty.clone()).collect();
         let sum_bytes = if cut.addresses.len() > 1 { piece_sum_bytes(self.op, &outputs) } else { 0 };
-        let before = if plan.problem.bias_relu { bias_bytes(&plan.problem) } else { sum_bytes };
+        let (epilogue, epilogue_bytes) = epilogue_places(&plan.problem);
+        // Later pieces are of weight gradients, epilogues of forward convolutions.
+        let before = sum_bytes.max(epilogue_bytes);
         self.check_workspace(plan.workspace_bytes + before)?;
         let Bytes { address, bytes } = self.workspace;
         let (workspace, workspace_bytes) = (address + before, bytes - before);
-        let mut works = if plan.problem.bias_relu { self.narrow_bias(address, gpu)? } else { Vec::new() };
+        let epilogue = epilogue.map(|place| address + place);
+        let mut works = match plan.problem.epilogue {
+            Epilogue::BiasRelu => self.narrow_bias(address, gpu)?,
+            Epilogue::None | Epilogue::Statistics => Vec::new(),
+        };
         for (piece, &[x, w, y]) in cut.addresses.iter().enumerate() {
             let later = piece > 0 && sum_bytes > 0;
             let w = if later { address } else { w };
             // SAFETY: the operands' types and strides are those of the problem, piece after piece, and the addresses lie in
-            // the arena (or in scratch memory while measuring), which outlives the work; a later piece's dW, or the bias
-            // in half precision, lies at the workspace's beginning, which the plan is not given.
-            let site = unsafe { plan.bind(Addresses { x, w, y, bias: address, workspace, workspace_bytes }) };
+            // the arena (or in scratch memory while measuring), which outlives the work; a later piece's dW, the bias in
+            // half precision or the sums lie at the workspace's beginning, which the plan is not given.
+            let site = unsafe { plan.bind(Addresses { x, w, y, epilogue, workspace, workspace_bytes }) };
             works.push(Work::Convolution { site: site.map_err(|e| e.to_string())?, plan: plan.clone() });
             if later {
                 works.extend(self.add_to_output(address, gpu)?);

@@ -25,6 +25,7 @@ mod batch_norm_relu;
 mod bias;
 mod cast;
 mod concat;
+mod conv2d_stats;
 mod dropout;
 mod elementwise;
 mod error;
@@ -43,6 +44,7 @@ mod unscale;
 mod window;
 
 pub use bias::{bias_add, bias_relu};
+pub use conv2d_stats::statistics_of_sums;
 pub use error::KernelError;
 pub use plan::{KernelArg, KernelLaunch, LaunchPlan, Operand};
 
@@ -81,7 +83,7 @@ macro_rules! sources {
 
 /// All sources, (file name, text for the compiler). What is compiled for half precision is there once for each type.
 pub const ALL: &[(&str, &str)] = sources! {
-    f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm"
+    f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "conv2d_stats" "local_response_norm"
         "loss_scale_update" "max_pool2d" "softmax_cross_entropy" "unscale";
     every type: "add" "concat" "dropout" "relu" "sgd";
     half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc" "unfold";
@@ -139,7 +141,8 @@ pub fn workspace(op: &Op, inputs: &[&TensorType]) -> Bytes {
 
 /// The launches that run `op`, for the whole life of a schedule.
 ///
-/// Operands are in the op's order. Convolutions and linear layers are not here; their bias is [`bias_add`].
+/// Operands are in the op's order. Convolutions and linear layers are not here; their bias is [`bias_add`], statistics from
+/// sums are [`statistics_of_sums`].
 ///
 /// # Errors
 /// [`KernelError`] when an operand has a type, size or place that the kernels do not take.
@@ -209,9 +212,8 @@ fn prepare_one(
         Op::LossScaleUpdate(op) => loss_scale_update::prepare(op, inputs, outputs),
         Op::Sgd(op) => sgd::prepare(op, [(inputs, outputs)].into_iter()),
         Op::Adam(op) => adam::prepare(op, inputs, outputs),
-        Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => {
-            Err(KernelError::NotHere { op: op.kind() })
-        }
+        Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dStats(_) => Err(KernelError::NotHere { op: op.kind() }),
+        Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_) => Err(KernelError::NotHere { op: op.kind() }),
         Op::Group(_) => Err(KernelError::NotHere { op: op.kind() }),
         Op::Linear | Op::LinearDataGrad | Op::LinearWeightGrad => Err(KernelError::NotHere { op: op.kind() }),
     }

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod batch_norm;
+mod conv2d_stats;
 mod dropout;
 mod elementwise;
 mod emulator;

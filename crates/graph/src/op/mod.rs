@@ -16,6 +16,7 @@ mod cast;
 mod concat;
 mod conv2d;
 mod conv2d_relu;
+mod conv2d_stats;
 mod dropout;
 mod flatten;
 mod group;
@@ -63,6 +64,8 @@ pub enum Op {
     Conv2d(Conv2d),
     /// (X, W, bias?) → Y = max(X ∗ W + bias, 0).
     Conv2dRelu(Conv2d),
+    /// (X, W) → Y, mean, biased variance: [`Op::Conv2d`] and [`Op::BatchNormStats`] of its Y.
+    Conv2dStats(Conv2d),
     /// (Y, dY) → dZ, dbias: dY where Y > 0, and its sum over everything but dimension 1.
     ReluBiasGrad,
     /// (dY, W) → dX.
@@ -171,6 +174,7 @@ impl Op {
         match self {
             Op::Conv2d(_) => "conv2d",
             Op::Conv2dRelu(_) => "conv2d_relu",
+            Op::Conv2dStats(_) => "conv2d_stats",
             Op::ReluBiasGrad => "relu_bias_grad",
             Op::Conv2dDataGrad(_) => "conv2d_data_grad",
             Op::Conv2dWeightGrad(_) => "conv2d_weight_grad",
@@ -226,6 +230,7 @@ impl Op {
     pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Inferred {
         match self {
             Op::Conv2d(op) | Op::Conv2dRelu(op) => op.infer(inputs),
+            Op::Conv2dStats(op) => conv2d_stats::infer(op, inputs),
             Op::ReluBiasGrad => conv2d_relu::infer_bias_grad(inputs),
             Op::Conv2dDataGrad(op) => op.infer(inputs),
             Op::Conv2dWeightGrad(op) => op.infer(inputs),
@@ -279,7 +284,7 @@ impl Op {
     /// Multiply-adds of the direct algorithm; 0 for ops bound by memory. One multiply-add is two FLOP.
     pub fn multiply_adds(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> f64 {
         match self {
-            Op::Conv2d(op) | Op::Conv2dRelu(op) => op.multiply_adds(outputs[0], inputs[1]),
+            Op::Conv2d(op) | Op::Conv2dRelu(op) | Op::Conv2dStats(op) => op.multiply_adds(outputs[0], inputs[1]),
             Op::Conv2dDataGrad(op) => op.conv.multiply_adds(inputs[0], inputs[1]),
             Op::Conv2dWeightGrad(op) => op.conv.multiply_adds(inputs[1], outputs[0]),
             Op::Linear => outputs[0].shape.elements() as f64 * inputs[0].shape.dim(1) as f64,
@@ -293,6 +298,7 @@ impl Op {
     pub fn output_names(&self) -> &'static [&'static str] {
         match self {
             Op::BatchNormStats => &["mean", "variance"],
+            Op::Conv2dStats(_) => &["", "mean", "variance"],
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &["dx", "dgamma", "dbeta"],
             Op::BatchNormAddReluGrad(_) => &["dx", "dgamma", "dbeta", "dresidual"],
             Op::ReluBiasGrad | Op::MaxPool2dReluBiasGrad(_) => &["dz", "dbias"],
@@ -309,6 +315,7 @@ impl Op {
         match self {
             Op::SoftmaxCrossEntropy(_) | Op::Accuracy => Role::Metric,
             Op::BatchNormStats | Op::LossScaleUpdate(_) => Role::Statistic,
+            Op::Conv2dStats(_) if index > 0 => Role::Statistic,
             Op::Unscale(_) if index == 0 => Role::Statistic,
             Op::Unscale(_) => Role::ParameterGradient,
             Op::Conv2dWeightGrad(_) | Op::LinearWeightGrad | Op::BiasGrad => Role::ParameterGradient,

@@ -8,7 +8,8 @@
 //!   stem     conv2d of an image of few channels     conv2d of the unfolded image
 //!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
 //!   fuse_gradients   max_pool2d_indices_grad ─► relu_bias_grad     max_pool2d_relu_bias_grad      ┐ the passes that come
-//!   group    cast, sgd, batch_norm_update           several in one launch               ┘ after differentiation
+//!   fuse_statistics  conv2d ─► batch_norm_stats, in f16            conv2d_stats                   │ after differentiation
+//!   group    cast, sgd, batch_norm_update           several in one launch               ┘
 //! ```
 //!
 //! A pass takes the finished graph of a network and builds a new one beside it. Layers, inputs, parameters and states keep
@@ -17,6 +18,7 @@
 
 mod fuse;
 mod fuse_gradients;
+mod fuse_statistics;
 mod group;
 mod mixed;
 mod rebuild;
@@ -24,6 +26,7 @@ mod stem;
 
 pub use fuse::fuse;
 pub use fuse_gradients::fuse_gradients;
+pub use fuse_statistics::fuse_statistics;
 pub use group::{GROUP_BYTES, GROUP_MEMBERS, group};
 pub use mixed::{CHANNEL_MULTIPLE, mixed};
 pub use stem::stem;

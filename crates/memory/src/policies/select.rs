@@ -53,7 +53,8 @@ fn last_feature_layer(problem: &Problem<'_>, classifier: Step) -> Option<LayerId
 fn read_by_convolution(problem: &Problem<'_>) -> Vec<bool> {
     let graph = &problem.program.graph;
     let mut read = vec![false; graph.values().len()];
-    for node in graph.nodes().iter().filter(|node| matches!(node.op, Op::Conv2d(_) | Op::Conv2dRelu(_))) {
+    let is_convolution = |op: &Op| matches!(op, Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dStats(_));
+    for node in graph.nodes().iter().filter(|node| is_convolution(&node.op)) {
         read[problem.program.aliases.root(node.inputs[0]).index()] = true;
     }
     read

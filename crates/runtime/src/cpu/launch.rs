@@ -8,8 +8,8 @@ use super::operand::{Input, Output, Source};
 use super::real::Real;
 use super::{
     accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_relu, bias,
-    by_way_of_f32, cast, concat, conv2d, conv2d_relu, dropout, flatten, group, linear, local_response_norm,
-    loss_scale_update, max_pool2d, relu, sgd, softmax_cross_entropy, unfold, unscale,
+    by_way_of_f32, cast, concat, conv2d, conv2d_relu, conv2d_stats, dropout, flatten, group, linear,
+    local_response_norm, loss_scale_update, max_pool2d, relu, sgd, softmax_cross_entropy, unfold, unscale,
 };
 use crate::{DeviceError, View, ViewMut};
 use vdnn_graph::Op;
@@ -44,6 +44,9 @@ pub fn launch(launch: Launch<'_>) -> Result<(), DeviceError> {
     if let Op::Group(op) = launch.op {
         return group::run(op, launch);
     }
+    if let Op::Conv2dStats(op) = launch.op {
+        return conv2d_stats::run(op, launch);
+    }
     if let Some(plan) = by_way_of_f32::Plan::of(launch.op, launch.input_types, launch.output_types) {
         return plan.run(launch);
     }
@@ -74,6 +77,7 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
     match launch.op {
         Op::Conv2d(op) => conv2d::forward::<T>(op, launch),
         Op::Conv2dRelu(op) => conv2d_relu::forward::<T>(op, launch),
+        Op::Conv2dStats(op) => conv2d_stats::run(op, launch),
         Op::ReluBiasGrad => conv2d_relu::bias_grad::<T>(launch),
         Op::Conv2dDataGrad(op) => conv2d::data_grad::<T>(op, launch),
         Op::Conv2dWeightGrad(op) => conv2d::weight_grad::<T>(op, launch),

@@ -30,6 +30,7 @@ mod choices;
 mod concat;
 mod conv2d;
 mod conv2d_relu;
+mod conv2d_stats;
 mod dropout;
 mod flatten;
 mod group;

@@ -103,6 +103,20 @@ impl Output<'_> {
         self.as_input().len()
     }
 
+    /// The same for a while.
+    pub(super) fn reborrow(&mut self) -> Output<'_> {
+        match self {
+            Output::F32(view) => Output::F32(view.reborrow()),
+            Output::F64(view) => Output::F64(view.reborrow()),
+            Output::F16(view) => Output::F16(view.reborrow()),
+            Output::BF16(view) => Output::BF16(view.reborrow()),
+            Output::I32(view) => Output::I32(view.reborrow()),
+            Output::U64(view) => Output::U64(view.reborrow()),
+            Output::U8(view) => Output::U8(view.reborrow()),
+            Output::InPlace(input) => Output::InPlace(*input),
+        }
+    }
+
     /// What it holds.
     pub(super) fn as_input(&self) -> Input<'_> {
         match self {

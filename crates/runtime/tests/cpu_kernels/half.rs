@@ -292,6 +292,28 @@ fn everything_between() {
     }
 }
 
+/// A convolution with statistics rounds Y first: the bits of the two ops, each by way of f32.
+#[test]
+fn statistics_are_of_the_rounded_output() {
+    let conv = Conv2d { padding: [1, 1], ..Conv2d::default() };
+    for dtype in [DType::BF16, DType::F16] {
+        let types = [image([4, 3, 6, 5], dtype, 5), image([12, 3, 3, 3], dtype, 5)];
+        let inputs = types.clone().map(|ty| noise(ty.shape.elements(), ty.shape.dim(0)));
+        let op = Op::Conv2dStats(conv);
+        let made = outputs_of(&op, &types);
+        let statistics = choices_of(&Op::BatchNormStats, &made[..1], &made[1..]).unwrap().remove(0);
+        for choice in choices_of(&op, &types, &made).unwrap() {
+            let y = run(&Op::Conv2d(conv), &types, &inputs, &choice, None).unwrap();
+            let expected = [&y[..], &run(&Op::BatchNormStats, &made[..1], &y, &statistics, None).unwrap()[..]].concat();
+            let found = in_pool(3, || run(&op, &types, &inputs, &choice, None).unwrap());
+            let all = |values: &[Vec<f64>]| values.iter().map(|v| bits(v)).collect::<Vec<_>>();
+            assert_eq!(all(&found), all(&expected), "{dtype} by {}", choice.algorithm);
+            let short = Choice { workspace: choice.workspace - 8, ..choice.clone() };
+            assert!(matches!(run(&op, &types, &inputs, &short, None), Err(DeviceError::Kernel { .. })), "{short:?}");
+        }
+    }
+}
+
 /// Casts between all types and orders: what both have stays, the rest rounds to nearest.
 #[test]
 fn casts() {

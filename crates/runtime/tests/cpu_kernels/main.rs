@@ -3,6 +3,7 @@
 
 mod cases;
 mod conv2d_relu;
+mod conv2d_stats;
 mod encodings;
 mod golden;
 mod half;

@@ -53,6 +53,25 @@ fn a_toy_convolution_takes_its_flop_at_a_gigaflop_a_second() {
     close(oracle_seconds(&program, &table), 3.0 * 1.728e-6);
 }
 
+/// The convolution's arithmetic and algorithms, and the statistics' 24 bytes; never in pieces.
+#[test]
+fn a_convolution_with_statistics_costs_the_convolution() {
+    let mut graph = Graph::new("statistics");
+    let conv = Conv2d { padding: [1; 2], ..Conv2d::default() };
+    let x = graph.input("x", TensorType::new([4, 2, 4, 4], DType::F32)).unwrap();
+    let w = graph.parameter("w", TensorType::new([3, 2, 3, 3], DType::F32)).unwrap();
+    let y = graph.push("alone", Op::Conv2d(conv), &[x, w]).unwrap()[0];
+    graph.push("conv", Op::Conv2dStats(conv), &[x, w]).unwrap();
+    graph.read_back(y);
+    let program = program(graph);
+    let [alone, with] = [NodeId(0), NodeId(1)];
+    assert_eq!(flops(&program, with), flops(&program, alone));
+    assert_eq!(traffic_bytes(&program, with), traffic_bytes(&program, alone) + 24);
+    let table = toy().kernel_table(&program).unwrap();
+    assert_eq!(table.of(with), table.of(alone));
+    assert!(!table.pieces_of(alone).is_empty() && table.pieces_of(with).is_empty());
+}
+
 /// X `[4, 64, 32, 32]`, W `[64, 64, 3, 3]`: each piece is priced as a convolution of fewer samples, a weight gradient adds its later
 /// pieces to dW, and what no piece makes leaner is not offered.
 #[test]

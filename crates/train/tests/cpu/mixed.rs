@@ -7,11 +7,13 @@ use vdnn_graph::passes::Passes;
 use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, Net, NetOptions, Relu, Sequential};
 use vdnn_memory::PlanError;
 use vdnn_models::Options as ModelOptions;
+use vdnn_schedule::Action;
 use vdnn_tensor::{DType, HostTensor};
 use vdnn_train::{BuildError, TrainError};
 
 const FUSED: Passes = Passes { fuse: true, storage: None };
 const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16) };
+const F16: Passes = Passes { fuse: true, storage: Some(DType::F16) };
 
 /// A small VGG with batch normalisation; everything else by its name.
 pub fn network(model: &str, options: &ModelOptions) -> Result<Net, BuildError> {
@@ -99,6 +101,29 @@ fn bf16_bits_depend_on_no_policy_and_no_number_of_threads() {
         let worst = kept.losses().iter().zip(f32s.losses()).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
         assert!(worst > 0.0 && worst < 0.1, "{model}: bf16 leaves f32 by {worst}");
     }
+}
+
+/// Convolutions that make the statistics of their outputs, in f16 alone; made again they make both.
+#[test]
+fn f16_bits_of_convolutions_with_statistics_depend_on_no_policy() {
+    let kept = run(&setup("resnet-small", "none", F16));
+    same_bits("resnet-small", F16, &kept);
+    let nodes =
+        |passes| trainer(&setup("resnet-small", "none", passes)).unwrap().planned().program.graph.nodes().to_vec();
+    let count = |passes, kind: &str| nodes(passes).iter().filter(|node| node.op.kind() == kind).count();
+    let norms = count(BF16, "batch_norm_stats");
+    assert_eq!((count(F16, "conv2d_stats"), count(F16, "batch_norm_stats"), count(F16, "conv2d")), (norms, 0, 0));
+    assert_eq!((count(BF16, "conv2d_stats"), count(FUSED, "conv2d_stats")), (0, 0));
+    let mut trained =
+        Setup { budget: Some(1), algos_from: Some(kept.schedule.clone()), ..setup("resnet-small", "checkpoint", F16) };
+    trained.budget = Some(floor(&trained));
+    let program = trainer(&trained).unwrap().planned().program.clone();
+    let schedule = run(&trained).schedule;
+    let again = schedule.commands.iter().filter(|command| match command.action {
+        Action::Launch { node, run, .. } => run > 0 && program.graph.node(node).op.kind() == "conv2d_stats",
+        _ => false,
+    });
+    assert!(again.count() > 0);
 }
 
 #[test]

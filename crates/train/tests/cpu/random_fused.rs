@@ -1,6 +1,6 @@
-//! Random small networks with fused layers, in every arithmetic: groups of small launches and gradients through pools under
-//! random policies and budgets, with states on the device and in host memory, train to the bits of keeping everything; in f32 also
-//! to those of the plain graph.
+//! Random small networks with fused layers, in every arithmetic: groups of small launches, gradients through pools and statistics
+//! from convolutions under random policies and budgets, with states on the device and in host memory, train to the bits of keeping
+//! everything; in f32 also to those of the plain graph.
 
 use crate::setup::{Setup, run, trainer};
 use vdnn_graph::passes::Passes;
@@ -27,11 +27,12 @@ fn network(seed: &str, options: &ModelOptions) -> Result<Net, BuildError> {
     let (mut body, mut channels, mut side) = (Sequential::new(), 1, 28);
     for _ in 0..pick(&mut random, &[2, 3, 4]) {
         let (to, kernel, padding) = (pick(&mut random, &[3, 4, 8]), pick(&mut random, &[1, 2, 3]), random.word() % 2);
-        body = body.next(Conv2d::new(channels, to, kernel).padding(u64::from(padding)));
+        let conv = Conv2d::new(channels, to, kernel).padding(u64::from(padding));
         (channels, side) = (to, side + 2 * u64::from(padding) + 1 - kernel);
-        if pick(&mut random, &[true, false]) {
-            body = body.next(BatchNorm2d::new(channels));
-        }
+        body = match pick(&mut random, &[true, false]) {
+            true => body.next(conv.no_bias()).next(BatchNorm2d::new(channels)),
+            false => body.next(conv),
+        };
         body = body.next(Relu);
         if side > 6 && pick(&mut random, &[true, true, false]) {
             let size = pick(&mut random, &[2, 3]);
@@ -56,7 +57,7 @@ fn floor(setup: &Setup<'_>) -> u64 {
 
 #[test]
 fn random_fused_networks_train_to_the_bits_of_keeping_everything() {
-    let (mut groups, mut through_pools) = (0, 0);
+    let (mut groups, mut through_pools, mut statistics) = (0, 0, 0);
     for seed in 0..NETWORKS {
         let mut random = Philox::new(seed, 1);
         let storage = pick(&mut random, &[None, Some(DType::BF16), Some(DType::F16)]);
@@ -73,6 +74,7 @@ fn random_fused_networks_train_to_the_bits_of_keeping_everything() {
         let count = |end: &str| nodes.iter().filter(|node| node.op.kind().ends_with(end)).count();
         groups += count("_group");
         through_pools += count("max_pool2d_relu_bias_grad");
+        statistics += count("conv2d_stats");
         for policy in ["all", "checkpoint", "hybrid"] {
             let state = pick(&mut random, &[State::Device, State::Auto, State::Host]);
             let options = Options { state, ..setup(policy).options };
@@ -92,4 +94,5 @@ fn random_fused_networks_train_to_the_bits_of_keeping_everything() {
         }
     }
     assert!(groups > NETWORKS as usize && through_pools > NETWORKS as usize / 2, "{groups}, {through_pools}");
+    assert!(statistics >= NETWORKS as usize / 4, "{statistics}");
 }

@@ -59,7 +59,8 @@ impl Bench {
         share: f64,
     ) -> Result<Vec<Choice>, Failure> {
         let Some(Ok(found)) = convolution::of(&pattern.site(OWN)) else { return Ok(Vec::new()) };
-        if !found.adds_pieces_exactly() {
+        // Statistics are of the whole batch.
+        if !found.adds_pieces_exactly() || matches!(pattern.node.op, Op::Conv2dStats(_)) {
             return Ok(Vec::new());
         }
         let sum = self.sum(gpu, pattern)?;
@@ -97,16 +98,6 @@ impl Bench {
         match piece_sum_bytes(&pattern.node.op, &outputs) {
             0 => Ok(PieceSum::default()),
             workspace => Ok(PieceSum { workspace, seconds: self.estimate(gpu, 3.0 * workspace as f64, 1)? }),
-        }
-    }
-
-    /// Seconds of adding the bias, once for the whole batch.
-    pub(super) fn bias(&mut self, gpu: &Gpu, pattern: &Pattern<'_>) -> Result<f64, Failure> {
-        match (&pattern.node.op, pattern.inputs.get(2)) {
-            (Op::Conv2d(_) | Op::Linear, Some(_)) | (Op::Conv2dRelu(_), _) => {
-                self.estimate(gpu, 2.0 * pattern.outputs[0].ty.bytes() as f64, 1)
-            }
-            _ => Ok(0.0),
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use super::{Bench, Failure, Gpu, Work};
 use crate::cudnn::{Addresses, Listing, Plan};
-use crate::device::convolution::{Convolution, bias_bytes};
+use crate::device::convolution::{Convolution, epilogue_places};
 use crate::device::measure::{Places, Rivals};
 
 /// Plans that make a search complete whose time ran out.
@@ -105,7 +105,8 @@ impl Bench {
     ) -> Result<Found, Failure> {
         let mut places = Places::default();
         let operands = found.operands.each_ref().map(|operand| places.operand(operand));
-        let bias = places.bytes(bias_bytes(&found.problem));
+        let (within, epilogue_bytes) = epilogue_places(&found.problem);
+        let epilogue = places.bytes(epilogue_bytes);
         let workspace = places.bytes(0);
         let available = self.scratch.available(gpu)?.saturating_sub(places.end() + 256);
         let (start, mut search) = (Instant::now(), Search::new(self.options.patience));
@@ -127,8 +128,8 @@ impl Bench {
                 return Err(format!("its operands of {} bytes do not fit free memory", places.end()).into());
             };
             let [x, w, y] = operands.each_ref().map(|operand| base.address + operand.address);
-            let (bias, workspace) = (base.address + bias, base.address + workspace);
-            let at = Addresses { x, w, y, bias, workspace, workspace_bytes };
+            let (epilogue, workspace) = (within.map(|at| base.address + epilogue + at), base.address + workspace);
+            let at = Addresses { x, w, y, epilogue, workspace, workspace_bytes };
             if let Some((plan, seconds)) = self.time(gpu, plan, at, search.rivals(workspace_bytes))? {
                 search.found(workspace_bytes, seconds);
                 timed.push((plan, seconds));

@@ -76,3 +76,21 @@ fn keys_tell_deterministic_choices_from_others() {
     assert!(strict != any && strict.contains("forward f32 nchw 2x3x6x6"), "{strict}");
     assert_eq!(patterns(&graph)[3].convolution_key(true), None);
 }
+
+/// A convolution with statistics needs what either way of taking them launches, and asks for the sums' bytes where a plan has them.
+#[test]
+fn statistics_bring_their_kernels_and_their_bytes() {
+    let layout = vdnn_tensor::Layout { order: vdnn_tensor::MemoryOrder::Nhwc, channel_padding: 0 };
+    let half = |dims: [u64; 4]| TensorType { layout, ..TensorType::new(dims, DType::F16) };
+    let mut graph = Graph::new("statistics");
+    graph.begin_layer("layer");
+    let [x, w] = [("x", [4, 8, 6, 6]), ("w", [80, 8, 1, 1])].map(|(name, dims)| graph.input(name, half(dims)).unwrap());
+    graph.push("conv", Op::Conv2dStats(Conv2d::default()), &[x, w]).unwrap();
+    let pattern = &patterns(&graph)[0];
+    assert_eq!(pattern.own_files(), BTreeSet::from(["batch_norm_nhwc.f16.cu", "conv2d_stats.cu"]));
+    let site = pattern.site(EMPTY);
+    let problem = convolution::of(&site).unwrap().unwrap().taking_in(&site).unwrap().problem;
+    let taking_in = epilogue::with_epilogue(choice(1.0, 50), &problem);
+    assert_eq!((taking_in.algorithm.as_str(), taking_in.workspace), ("stats_1 50", 50 + 2 * 512));
+    assert!(taking_in.seconds > 1.0);
+}
