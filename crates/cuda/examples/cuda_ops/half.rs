@@ -141,7 +141,7 @@ fn unfolding(cases: &mut Vec<Case>) {
         ([3, 1, 7, 9], [1, 2], [3, 4], [0, 1], [3, 3]),
     ] {
         case(cases, format!("unfold {dims:?} by {window:?}"), move |b| {
-            let channels = dims[1] * window[0] * window[1];
+            let channels: u64 = dims[1] * window[0] * window[1];
             let missing = (channels.next_multiple_of(8) - channels) as u32;
             let unfold = |dtype, layout| Unfold { window, stride, padding, output, dtype, layout };
             let unfold = match b.maps {
