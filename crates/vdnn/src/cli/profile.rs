@@ -64,14 +64,21 @@ pub fn run(args: &ProfileArgs) -> Result<Report> {
     let document = json!({
         "device": profile.device, "made": profile.made, "kernels": profile.kernels.len(), "missing": missing,
         "d2h": profile.d2h, "h2d": profile.h2d, "duplex_each": profile.duplex_each,
+        "launch_overhead": profile.launch_overhead, "launch_delay_d2h": profile.launch_delay_d2h,
+        "launch_delay_h2d": profile.launch_delay_h2d,
     });
+    let us = |time: Option<f64>| time.map_or_else(|| "unknown".to_string(), |time| format!("{:.1} us", time * 1e6));
     let text = format!(
-        "{}: {} kernels measured, {missing} to go; d2h {:.1} GB/s, h2d {:.1} GB/s, both at once {:.1} GB/s each\nwritten to {}",
+        "{}: {} kernels measured, {missing} to go; d2h {:.1} GB/s, h2d {:.1} GB/s, both at once {:.1} GB/s each\n\
+         launches timed by themselves take {} more; they begin {} later beside d2h, {} beside h2d\nwritten to {}",
         profile.device,
         profile.kernels.len(),
         profile.d2h / 1e9,
         profile.h2d / 1e9,
         profile.duplex_each / 1e9,
+        us(profile.launch_overhead),
+        us(profile.launch_delay_d2h),
+        us(profile.launch_delay_h2d),
         args.out.display()
     );
     Ok(Report::new(document, text))
