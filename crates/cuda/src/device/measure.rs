@@ -147,14 +147,14 @@ impl Timer {
     pub fn launches(&self, gpu: &Gpu, options: &MeasureOptions) -> Result<Option<LaunchTimes>, CudaError> {
         let Some(chain) = &self.chain else { return Ok(None) };
         let stream = &gpu.streams.compute;
-        let median = |act: &dyn Fn() -> Result<(), CudaError>| {
+        let timed = |act: &dyn Fn() -> Result<(), CudaError>| {
             self.between_events(gpu, act)?;
             let times: Result<Vec<f64>, CudaError> =
                 (0..options.repetitions.max(1)).map(|_| self.between_events(gpu, act)).collect();
             times.map(median)
         };
-        let alone = median(&|| chain.link().iter().try_for_each(|work| work.run(gpu)))?;
-        let whole = median(&|| chain.launch(stream))?;
+        let alone = timed(&|| chain.link().iter().try_for_each(|work| work.run(gpu)))?;
+        let whole = timed(&|| chain.launch(stream))?;
         Ok(Some(LaunchTimes { alone, chained: whole / LAUNCHES as f64 }))
     }
 
