@@ -15,6 +15,7 @@
 mod arenas;
 mod bench;
 mod cache;
+mod chain;
 mod convolution;
 mod disk;
 mod gpu;
@@ -37,7 +38,10 @@ use vdnn_runtime::{Description, Device, DeviceError, DiskFile, KernelRequest, Pr
 use vdnn_schedule::{Choice, KernelTable, Profile, Schedule, Space, Timeline};
 use vdnn_tensor::Bytes;
 
+pub use chain::LaunchTimes;
+pub(crate) use chain::{Chain, LAUNCHES};
 pub use measure::MeasureOptions;
+pub(crate) use measure::median;
 
 use crate::CudaError;
 use crate::context::{Context, Streams};
@@ -50,7 +54,7 @@ use gpu::Gpu;
 use prepared::Prepared;
 use replay::Replay;
 pub(crate) use words::backend;
-use words::{broken, details, in_words, label, misuse, unavailable, within};
+use words::{broken, chained, details, in_words, label, misuse, unavailable, within};
 
 /// Kernels that want less than this part of the budget are not measured in pieces.
 const PIECES_SHARE: Bytes = 32;
@@ -206,6 +210,18 @@ impl CudaDevice {
         &self.gpu.context.name
     }
 
+    /// What the smallest launch takes by itself and in a chain; the difference was taken off every measured time. `None` before
+    /// anything was measured, or where no chain can be captured.
+    pub fn launch_times(&self) -> Option<LaunchTimes> {
+        self.bench.launch()
+    }
+
+    /// Finds out what launches take, and lends a chain of small ones to measure with; `None` where none can be captured.
+    pub(crate) fn chain(&mut self) -> Result<Option<Chain>, DeviceError> {
+        let found = self.loading(|device| Ok(device.bench.chain(&mut device.gpu)))?;
+        found.map_err(|failure| broken("a chain of launches", failure))
+    }
+
     /// For measuring beside the device's own work, between iterations.
     pub(crate) fn context_and_streams(&self) -> (&Arc<Context>, &Streams) {
         (&self.gpu.context, &self.gpu.streams)
@@ -270,7 +286,7 @@ impl Device for CudaDevice {
         let pinned = if staging > 0 { format!(", {staging} pinned bytes for batches") } else { String::new() };
         Description {
             name: format!("cuda:{}", self.gpu.context.ordinal),
-            details: format!("{}{pinned}{}", details(&self.gpu), self.replay.note()),
+            details: format!("{}{}{pinned}{}", details(&self.gpu), chained(self.launch_times()), self.replay.note()),
             context_bytes: self.context_bytes,
         }
     }

@@ -31,5 +31,5 @@ pub mod memory;
 pub mod nvrtc;
 pub mod profile;
 
-pub use device::{CudaDevice, CudaOptions, MeasureOptions};
+pub use device::{CudaDevice, CudaOptions, LaunchTimes, MeasureOptions};
 pub use error::CudaError;

@@ -1,4 +1,5 @@
-//! Profiles: every distinct kernel of some graphs measured with all its worthwhile choices, and the rates of the link.
+//! Profiles: every distinct kernel of some graphs measured with all its worthwhile choices, the rates of the link, and how much
+//! later launches begin beside its copies.
 //!
 //! A profile is what planning needs of a device that is not there. It is made in pieces when time is short: what a former
 //! profile holds is not measured again.
@@ -11,7 +12,7 @@ use vdnn_schedule::Profile;
 
 use crate::CudaError;
 use crate::context::{Context, Event, Stream, Streams, Timing};
-use crate::device::{CudaDevice, backend};
+use crate::device::{Chain, CudaDevice, LAUNCHES, LaunchTimes, backend, median};
 use crate::memory::{DeviceArena, PinnedArena, Rows, offload, prefetch};
 use std::sync::Arc;
 
@@ -19,6 +20,9 @@ use std::sync::Arc;
 const COPY_BYTES: u64 = 256 << 20;
 /// Copies of each direction that are timed together.
 const COPIES: usize = 4;
+
+/// Timed runs of a chain beside copies, of which the median counts.
+const DELAYS: usize = 9;
 
 /// What is measured and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,8 +49,10 @@ pub struct Profiled {
     pub missing: usize,
 }
 
-/// Measures what `known` does not hold: the link's rates, then the kernels of the graphs in order, then the convolutions of
+/// Measures what `known` does not hold: the link's rates and the delays of launches, then the kernels of the graphs in order, then the convolutions of
 /// `pieces`, which are the same networks with fewer samples: what a kernel takes for a piece of the batch.
+///
+/// Times are of launches in a chain. Kernels of a profile whose times are of launches by themselves are measured again.
 ///
 /// # Errors
 /// [`DeviceError`] for a kernel that cannot run, or when the device or its memory fails.
@@ -64,6 +70,16 @@ pub fn profile(
         let rates = Rates::measure(context, streams).map_err(backend)?;
         (profile.d2h, profile.h2d, profile.duplex_each) = (rates.d2h, rates.h2d, rates.duplex_each);
     }
+    let chain = device.chain()?;
+    if profile.launch_delay_d2h.is_none() || profile.launch_delay_h2d.is_none() {
+        let (context, streams) = device.context_and_streams();
+        if let Some(chain) = &chain {
+            let delays = Delays::measure(context, streams, chain).map_err(backend)?;
+            (profile.launch_delay_d2h, profile.launch_delay_h2d) = (Some(delays.d2h), Some(delays.h2d));
+        }
+    }
+    drop(chain);
+    in_chains(&mut profile, device.launch_times());
     let mut missing = 0;
     let is_convolution: fn(&Op) -> bool =
         |op| matches!(op, Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_));
@@ -73,6 +89,44 @@ pub fn profile(
         }
     }
     Ok(Profiled { profile, missing })
+}
+
+/// Makes a profile one of launches in a chain: what was timed otherwise goes.
+fn in_chains(profile: &mut Profile, launch: Option<LaunchTimes>) {
+    if profile.launch_overhead.is_none() {
+        profile.kernels.clear();
+        profile.launch_overhead = Some(launch.map_or(0.0, |launch| launch.overhead()));
+    }
+}
+
+/// How much later a launch begins while a copy is under way, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Delays {
+    /// While one to the host is.
+    d2h: f64,
+    /// While one to the device is.
+    h2d: f64,
+}
+
+impl Delays {
+    /// Times a chain of small launches beside copies of pinned memory, and without.
+    fn measure(context: &Arc<Context>, streams: &Streams, chain: &Chain) -> Result<Self, CudaError> {
+        let device = DeviceArena::new(context, COPY_BYTES)?;
+        let host = PinnedArena::new(context, COPY_BYTES)?;
+        let all = Rows::contiguous(0, COPY_BYTES);
+        let down = |stream: &Stream| offload(stream, &device, all, &host, all);
+        let up = |stream: &Stream| prefetch(stream, &host, all, &device, all);
+        let clock = Clock { context, streams };
+        let alone = clock.beside(chain, None)?;
+        let d2h = clock.beside(chain, Some((&streams.offload, &down)))?;
+        let h2d = clock.beside(chain, Some((&streams.prefetch, &up)))?;
+        Ok(Delays { d2h: delay(alone, d2h), h2d: delay(alone, h2d) })
+    }
+}
+
+/// What each launch of a chain lost that took `beside` seconds where it takes `alone`.
+fn delay(alone: f64, beside: f64) -> f64 {
+    ((beside - alone) / LAUNCHES as f64).max(0.0)
 }
 
 /// Rates of the link between device and host, in bytes a second.
@@ -115,6 +169,27 @@ struct Clock<'a> {
 }
 
 impl Clock<'_> {
+    /// Median seconds of a chain while a copy is under way, or none.
+    fn beside(&self, chain: &Chain, copy: Option<(&Stream, Copy<'_>)>) -> Result<f64, CudaError> {
+        let compute = &self.streams.compute;
+        let [start, end] = [Event::new(self.context, Timing::On)?, Event::new(self.context, Timing::On)?];
+        let once = |_| {
+            if let Some((stream, copy)) = copy {
+                // Two, of some milliseconds each, outlast both chains.
+                (0..2).try_for_each(|_| copy(stream))?;
+            }
+            // While the first one runs the copy begins.
+            chain.launch(compute)?;
+            compute.record(&start)?;
+            chain.launch(compute)?;
+            compute.record(&end)?;
+            self.streams.synchronize()?;
+            Ok(start.elapsed_ms(&end)? / 1e3)
+        };
+        let times: Result<Vec<f64>, CudaError> = (0..DELAYS).map(once).collect();
+        times.map(median)
+    }
+
     /// Bytes a second of copies down and up, started together; 0 for a direction that is not tried.
     fn run(&self, down: Option<Copy<'_>>, up: Option<Copy<'_>>) -> Result<[f64; 2], CudaError> {
         let Streams { compute, offload, prefetch, .. } = self.streams;
@@ -137,5 +212,31 @@ impl Clock<'_> {
             }
         }
         Ok(rates)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vdnn_schedule::Choice;
+
+    #[test]
+    fn a_delay_is_a_launchs_share_of_what_the_chain_lost() {
+        let launches = LAUNCHES as f64;
+        assert!((delay(launches * 2e-6, launches * 7.5e-6) - 5.5e-6).abs() < 1e-12);
+        assert_eq!(delay(2e-4, 1.9e-4), 0.0, "a copy makes no launch earlier");
+    }
+
+    #[test]
+    fn kernels_timed_by_themselves_are_measured_again_and_others_are_not() {
+        let choice = Choice { algorithm: "nvrtc".into(), workspace: 0, seconds: 1e-5, deterministic: true };
+        let mut profile = Profile::new("card", "before");
+        profile.record("relu".into(), vec![choice.clone()]);
+        in_chains(&mut profile, Some(LaunchTimes { alone: 5e-6, chained: 2e-6 }));
+        assert_eq!((profile.kernels.len(), profile.launch_overhead), (0, Some(5e-6 - 2e-6)));
+        profile.record("relu".into(), vec![choice]);
+        let made = profile.clone();
+        in_chains(&mut profile, Some(LaunchTimes { alone: 6e-6, chained: 2e-6 }));
+        assert_eq!(profile, made);
     }
 }

@@ -1,6 +1,6 @@
 //! When each step begins if kernels wait for copies: a quick walk over the steps, for choosing windows.
 //!
-//! It knows one queue of copies each way and no contention; the simulator knows more. What it is for: where the link is
+//! It knows one queue of copies each way, by which launches are delayed, and no contention; the simulator knows more. What it is for: where the link is
 //! the bottleneck, kernels stand still, and copies then have more time than the kernels' own times let expect.
 //!
 //! A search walks some thousand times, so what does not depend on the windows is found once: [`Pace`] for the steps,
@@ -10,6 +10,7 @@ use crate::layer_spans::LayerSpans;
 use crate::stretch::{Window, still_copied};
 use crate::{Gap, Liveness, MemoryPlan, Prefetch, Problem, Residency, Sync};
 use vdnn_graph::Step;
+use vdnn_sim::Links;
 
 /// How fast a plan's steps follow each other by themselves.
 pub(crate) struct Pace {
@@ -98,7 +99,7 @@ pub(crate) fn starts_under(problem: &Problem<'_>, pace: &Pace, copies: &Copies, 
         walk.begin(index);
         starts.push(walk.now);
         walk.offload(index, false);
-        walk.now += seconds;
+        walk.launch(*seconds);
         walk.offload(index, true);
         if joins && pace.ends_layer(index) {
             walk.now = walk.now.max(walk.down_free).max(walk.up_free);
@@ -166,7 +167,7 @@ impl Lists {
 struct Walk<'a> {
     copies: &'a Copies,
     windows: &'a [Window],
-    latency: f64,
+    links: Links,
     releases: Lists,
     fetches: Lists,
     now: f64,
@@ -183,8 +184,8 @@ impl<'a> Walk<'a> {
         let releases = Lists::of(n_steps, open().map(|(i, window)| (window.release, i)));
         let fetches = Lists::of(n_steps, open().map(|(i, window)| (window.fetch, i)));
         let (down_done, up_done) = (vec![0.0; windows.len()], vec![0.0; windows.len()]);
-        let (latency, now, down_free, up_free) = (problem.links.latency, 0.0, 0.0, 0.0);
-        Walk { copies, windows, latency, releases, fetches, now, down_free, up_free, down_done, up_done }
+        let (links, now, down_free, up_free) = (problem.links, 0.0, 0.0, 0.0);
+        Walk { copies, windows, links, releases, fetches, now, down_free, up_free, down_done, up_done }
     }
 
     /// Everything that a step waits for or starts before its kernel.
@@ -194,7 +195,7 @@ impl<'a> Walk<'a> {
         }
         for &i in self.fetches.at(step) {
             let begin = self.up_free.max(self.now).max(self.down_done[i as usize]);
-            self.up_free = begin + (self.latency + self.copies.up[i as usize]);
+            self.up_free = begin + (self.links.latency + self.copies.up[i as usize]);
             self.up_done[i as usize] = self.up_free;
         }
         for &i in self.copies.needs.at(step) {
@@ -202,11 +203,18 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Runs a kernel, which begins later beside copies.
+    fn launch(&mut self, seconds: f64) {
+        if seconds > 0.0 {
+            self.now += self.links.launch_delay(self.now < self.down_free, self.now < self.up_free) + seconds;
+        }
+    }
+
     /// Starts the copies down of a step: those of what it reads before its kernel, of what it writes after.
     fn offload(&mut self, step: usize, written: bool) {
         for &i in self.copies.issues.at(step) {
             if self.windows[i as usize].gap.from.writes == written {
-                self.down_free = self.down_free.max(self.now) + (self.latency + self.copies.down[i as usize]);
+                self.down_free = self.down_free.max(self.now) + (self.links.latency + self.copies.down[i as usize]);
                 self.down_done[i as usize] = self.down_free;
             }
         }

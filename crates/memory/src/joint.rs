@@ -47,6 +47,11 @@ impl Fate {
         }
     }
 
+    /// Whether bytes cross the links.
+    pub fn copies(self) -> bool {
+        matches!(self, Fate::Offload | Fate::OffloadEach)
+    }
+
     /// What a storage that cannot be made again may not have.
     pub fn repeats(self) -> bool {
         matches!(self, Fate::Recompute | Fate::RecomputeEach)
@@ -149,6 +154,11 @@ impl<'a> Joint<'a> {
     /// Whether some parameters or states are at home in host memory.
     pub fn streams(&self) -> bool {
         self.problem.homes.host_extent() > 0
+    }
+
+    /// Whether launches begin later beside copies.
+    pub fn copies_delay(&self) -> bool {
+        self.problem.links.launch_delay(true, true) > 0.0
     }
 
     /// Seconds of the fastest kernels.

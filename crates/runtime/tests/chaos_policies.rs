@@ -108,7 +108,7 @@ impl Training {
         Problem {
             program: &self.program,
             kernels: &self.kernels,
-            links: Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0, disk: Some(disk) },
+            links: Links { disk: Some(disk), ..Links::new(1e9, 1e9, 1e9) },
             homes: &self.homes,
             budgets: Budgets { device: budget, host: None, disk: None },
             options,

@@ -109,6 +109,16 @@ pub struct Profile {
     pub h2d: f64,
     /// Rate of each direction while both run, bytes a second.
     pub duplex_each: f64,
+    /// How much later a launch begins while a copy to the host is under way, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch_delay_d2h: Option<f64>,
+    /// How much later a launch begins while a copy to the device is under way, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch_delay_h2d: Option<f64>,
+    /// Seconds by which a launch timed by itself took longer than in a chain, which the kernels' times are without. Absent in
+    /// profiles whose times are of launches by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch_overhead: Option<f64>,
     /// One entry a distinct kernel.
     pub kernels: Vec<ProfileEntry>,
 }
@@ -116,8 +126,18 @@ pub struct Profile {
 impl Profile {
     /// A profile without kernels or rates (0 until they are measured).
     pub fn new(device: impl Into<String>, made: impl Into<String>) -> Self {
-        let (device, made) = (device.into(), made.into());
-        Profile { format: FORMAT, device, made, d2h: 0.0, h2d: 0.0, duplex_each: 0.0, kernels: Vec::new() }
+        Profile {
+            format: FORMAT,
+            device: device.into(),
+            made: made.into(),
+            d2h: 0.0,
+            h2d: 0.0,
+            duplex_each: 0.0,
+            launch_delay_d2h: None,
+            launch_delay_h2d: None,
+            launch_overhead: None,
+            kernels: Vec::new(),
+        }
     }
 
     /// The choices recorded under a key, in the order they were recorded in.

@@ -1,9 +1,9 @@
-//! How fast bytes move between device and host memory, and between host memory and a disk.
+//! How fast bytes move between device and host memory, what that costs launches, and how fast a disk is.
 
 use vdnn_schedule::Direction;
 use vdnn_tensor::Bytes;
 
-/// Rates of the two directions, in bytes a second, and the latency of one transfer, in seconds.
+/// Rates of the two directions, in bytes a second, the latency of one transfer and the delays of launches beside it, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Links {
     /// Device to host alone.
@@ -14,6 +14,10 @@ pub struct Links {
     pub duplex_each: f64,
     /// Time from the start of a transfer until bytes flow.
     pub latency: f64,
+    /// How much later a launch begins while a copy to the host is under way, in seconds.
+    pub launch_delay_d2h: f64,
+    /// How much later a launch begins while a copy to the device is under way, in seconds.
+    pub launch_delay_h2d: f64,
     /// Host memory to and from a file; `None` without a disk.
     pub disk: Option<DiskRates>,
 }
@@ -45,6 +49,22 @@ impl DiskRates {
 }
 
 impl Links {
+    /// Links of these rates whose copies begin at once and delay no launch, without a disk.
+    pub const fn new(d2h: f64, h2d: f64, duplex_each: f64) -> Self {
+        Links { d2h, h2d, duplex_each, latency: 0.0, launch_delay_d2h: 0.0, launch_delay_h2d: 0.0, disk: None }
+    }
+
+    /// The same links with copies that delay no launch.
+    pub fn without_launch_delays(self) -> Self {
+        Links { launch_delay_d2h: 0.0, launch_delay_h2d: 0.0, ..self }
+    }
+
+    /// How much later a launch begins while copies are under way down, up or both ways: the delays add up.
+    pub fn launch_delay(&self, down: bool, up: bool) -> f64 {
+        let of = |under_way: bool, delay: f64| if under_way { delay } else { 0.0 };
+        of(down, self.launch_delay_d2h) + of(up, self.launch_delay_h2d)
+    }
+
     /// Rate of a direction, alone or while the other one runs too.
     pub fn rate(&self, direction: Direction, both: bool) -> f64 {
         let alone = match direction {

@@ -91,8 +91,18 @@ pub struct Link {
     pub duplex_each: f64,
     /// Fixed time of a transfer.
     pub latency_us: f64,
+    /// How much later a launch begins while a copy to the host runs; 0 where a description does not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub launch_delay_d2h_us: f64,
+    /// The same while a copy to the device runs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub launch_delay_h2d_us: f64,
     /// Number of copy engines. With one, the directions take turns.
     pub copy_engines: u32,
+}
+
+fn is_zero(time: &f64) -> bool {
+    *time == 0.0
 }
 
 /// A disk: bytes a second, microseconds.
@@ -202,7 +212,7 @@ impl Machine {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// The rates of copies between device and host, and of the host's disk.
+    /// The rates of copies between device and host, what launches lose beside them, and the rates of the host's disk.
     ///
     /// No copy is faster than device memory, of which it uses its bytes once. A single copy engine serves both
     /// directions in turns, which is half the rate for each.
@@ -212,7 +222,13 @@ impl Machine {
         let turns = if self.link.copy_engines < 2 { d2h.min(h2d) / 2.0 } else { f64::INFINITY };
         let duplex_each = self.link.duplex_each.min(memory / 2.0).min(turns);
         let rates = |disk: &Drive| DiskRates { write: disk.write, read: disk.read, latency: disk.latency_us * 1e-6 };
-        Links { d2h, h2d, duplex_each, latency: self.link.latency_us * 1e-6, disk: self.disk.as_ref().map(rates) }
+        Links {
+            latency: self.link.latency_us * 1e-6,
+            launch_delay_d2h: self.link.launch_delay_d2h_us * 1e-6,
+            launch_delay_h2d: self.link.launch_delay_h2d_us * 1e-6,
+            disk: self.disk.as_ref().map(rates),
+            ..Links::new(d2h, h2d, duplex_each)
+        }
     }
 }
 

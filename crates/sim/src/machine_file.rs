@@ -78,7 +78,12 @@ fn check_numbers(machine: &Machine) -> Result<(), Refusal> {
     for (field, share) in [("dram_efficiency", machine.dram_efficiency), ("gemm_efficiency", machine.gemm_efficiency)] {
         require(field, share > 0.0 && share <= 1.0, "a share above 0 and at most 1", share)?;
     }
-    for (field, time) in [("launch_us", machine.launch_us), ("link.latency_us", link.latency_us)] {
+    for (field, time) in [
+        ("launch_us", machine.launch_us),
+        ("link.latency_us", link.latency_us),
+        ("link.launch_delay_d2h_us", link.launch_delay_d2h_us),
+        ("link.launch_delay_h2d_us", link.launch_delay_h2d_us),
+    ] {
         require(field, time >= 0.0 && time.is_finite(), "a time of at least 0", time)?;
     }
     Ok(())

@@ -71,11 +71,19 @@ impl ProfileCost {
         &self.profile
     }
 
-    /// Measured rates. A profile records no latency: it is the fallback machine's, or 0. Nor does it record a disk.
+    /// Measured rates, and launch delays where the profile has them. What it does not record (a latency, a disk) is the fallback
+    /// machine's, or 0 and none.
     pub fn links(&self) -> Links {
-        let machine = self.fallback.as_ref().map(Machine::links);
-        let (latency, disk) = machine.map_or((0.0, None), |links| (links.latency, links.disk));
-        Links { d2h: self.profile.d2h, h2d: self.profile.h2d, duplex_each: self.profile.duplex_each, latency, disk }
+        let Profile { d2h, h2d, duplex_each, launch_delay_d2h, launch_delay_h2d, .. } = self.profile;
+        let of_machine = self.fallback.as_ref().map_or_else(|| Links::new(d2h, h2d, duplex_each), Machine::links);
+        Links {
+            d2h,
+            h2d,
+            duplex_each,
+            launch_delay_d2h: launch_delay_d2h.unwrap_or(of_machine.launch_delay_d2h),
+            launch_delay_h2d: launch_delay_h2d.unwrap_or(of_machine.launch_delay_h2d),
+            ..of_machine
+        }
     }
 
     /// Prices every node of a program.
@@ -157,6 +165,16 @@ fn check(profile: &Profile) -> Result<HashMap<String, usize>, String> {
     for (field, rate) in [("d2h", profile.d2h), ("h2d", profile.h2d), ("duplex_each", profile.duplex_each)] {
         if !(rate > 0.0 && rate.is_finite()) {
             return Err(format!("{field}: expected a positive rate in bytes a second, found {rate}"));
+        }
+    }
+    let times = [
+        ("launch_delay_d2h", profile.launch_delay_d2h),
+        ("launch_delay_h2d", profile.launch_delay_h2d),
+        ("launch_overhead", profile.launch_overhead),
+    ];
+    for (field, time) in times {
+        if let Some(time) = time.filter(|time| !(*time >= 0.0 && time.is_finite())) {
+            return Err(format!("{field}: expected a time of at least 0 in seconds, found {time}"));
         }
     }
     let mut by_key = HashMap::with_capacity(profile.kernels.len());

@@ -7,9 +7,11 @@
 //!                           └─ rates change here, in mid-copy
 //! ```
 //!
-//! A launch takes its table time; a copy takes the link's latency, then shares its direction's rate equally with other
-//! copies the same way (a disk's with copies of both its ways); `Alloc`, `Free`, `Record` and `Wait` take no time. Launches on several compute streams do not slow
-//! each other, and copies do not slow launches. [`Simulator::new`] looks all names up once; a run is then linear in the
+//! A launch takes its table time, and begins later by [`Links::launch_delay`] where copies between device and host are under way
+//! at the moment at which it could begin, from their start to their end, latency included; a copy that ends at that moment does not
+//! count, one that starts then does. Once begun it is not slowed. A copy takes the link's latency, then shares its direction's rate equally with other
+//! copies the same way (a disk's with copies of both its ways); `Alloc`, `Free`, `Record`, `Wait` and launches without time
+//! take none. Launches on several compute streams do not slow each other. [`Simulator::new`] looks all names up once; a run is then linear in the
 //! commands (times the number of streams), so planners can afford thousands. Left to others: whether the schedule is
 //! right (`check`), what kernels cost ([`crate::Machine`], [`crate::ProfileCost`]).
 
@@ -174,6 +176,8 @@ impl<'a> Simulator<'a> {
 enum State {
     /// Can go on with its next command now.
     Ready,
+    /// Could begin a launch now.
+    Starting { span: u32, seconds: f64 },
     /// Runs a kernel.
     Busy { span: u32, start: f64, until: f64 },
     /// In a copy's latency.
@@ -218,8 +222,12 @@ impl<'s> Run<'s> {
                 self.share_rates();
             }
             match self.next_change() {
-                Some(time) => self.now = time,
-                None => break,
+                Some(time) if time <= self.now => {}
+                next => {
+                    let next = if self.begin_launches() { self.next_change() } else { next };
+                    let Some(time) = next else { break };
+                    self.now = time;
+                }
             }
             self.complete(&mut done);
         }
@@ -242,7 +250,7 @@ impl<'s> Run<'s> {
             match item {
                 Item::Launch { span, seconds: 0.0 } => done(span, now, now),
                 Item::Launch { span, seconds } => {
-                    self.states[stream] = State::Busy { span, start: now, until: now + seconds };
+                    self.states[stream] = State::Starting { span, seconds };
                     return;
                 }
                 Item::Transfer { span, route, bytes } => {
@@ -268,6 +276,28 @@ impl<'s> Run<'s> {
                 *state = State::Ready;
             }
         }
+    }
+
+    /// Begins what could begin now, later where copies are under way. Nothing else ends or starts now, so these copies are all
+    /// known. False when there is nothing to begin.
+    fn begin_launches(&mut self) -> bool {
+        if !self.states.iter().any(|state| matches!(state, State::Starting { .. })) {
+            return false;
+        }
+        let [down, up] = [Route::Down, Route::Up].map(|way| {
+            let takes = |state: &State| match state {
+                State::Latency { route, .. } | State::Moving { route, .. } => *route == way,
+                _ => false,
+            };
+            self.states.iter().any(takes)
+        });
+        let start = self.now + self.simulator.links.launch_delay(down, up);
+        for state in &mut self.states {
+            if let State::Starting { span, seconds } = *state {
+                *state = State::Busy { span, start, until: start + seconds };
+            }
+        }
+        true
     }
 
     /// Gives every moving copy its rate. A copy whose rate stays keeps its end, so that lone copies end exactly on time.
@@ -297,7 +327,7 @@ impl<'s> Run<'s> {
     fn next_change(&self) -> Option<f64> {
         let until = |state: &State| match state {
             State::Busy { until, .. } | State::Latency { until, .. } | State::Moving { until, .. } => Some(*until),
-            State::Ready | State::Blocked { .. } | State::Done => None,
+            State::Ready | State::Starting { .. } | State::Blocked { .. } | State::Done => None,
         };
         self.states.iter().filter_map(until).min_by(f64::total_cmp)
     }
@@ -361,7 +391,12 @@ fn check_links(links: &Links) -> Result<(), SimError> {
             return Err(SimError::BadNumber { what: format!("link rate {what}"), expected: "positive", found: rate });
         }
     }
-    let times = [("link latency", Some(links.latency)), ("disk latency", links.disk.map(|disk| disk.latency))];
+    let times = [
+        ("link latency", Some(links.latency)),
+        ("launch delay d2h", Some(links.launch_delay_d2h)),
+        ("launch delay h2d", Some(links.launch_delay_h2d)),
+        ("disk latency", links.disk.map(|disk| disk.latency)),
+    ];
     for (what, time) in times {
         if let Some(found) = time.filter(|time| !(*time >= 0.0 && time.is_finite())) {
             return Err(SimError::BadNumber { what: what.to_string(), expected: "non-negative", found });

@@ -46,14 +46,20 @@ impl DeviceName {
         }
     }
 
-    /// What copies between the device and its lower tier cost, for planning: measured figures of an H200's link for CUDA,
-    /// a processor's copy rate for the CPU. Of the disk nothing is known: the rates of a typical NVMe drive on PCIe 4 are
+    /// What copies between the device and its lower tier cost, for planning: measured figures of an H200's link for CUDA, with
+    /// what launches lose beside copies, a processor's copy rate for the CPU. Of the disk nothing is known: the rates of a typical NVMe drive on PCIe 4 are
     /// assumed.
     pub fn links(self) -> Links {
         let disk = Some(DiskRates { write: 3.0e9, read: 6.0e9, latency: 100e-6 });
         match self {
-            DeviceName::Cpu => Links { d2h: 6e9, h2d: 6e9, duplex_each: 4e9, latency: 5e-6, disk },
-            DeviceName::Cuda(_) => Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6, disk },
+            DeviceName::Cpu => Links { latency: 5e-6, disk, ..Links::new(6e9, 6e9, 4e9) },
+            DeviceName::Cuda(_) => Links {
+                latency: 9e-6,
+                launch_delay_d2h: 0.5e-6,
+                launch_delay_h2d: 5.4e-6,
+                disk,
+                ..Links::new(55.0e9, 55.2e9, 47.8e9)
+            },
         }
     }
 }

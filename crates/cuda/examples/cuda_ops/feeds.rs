@@ -11,7 +11,7 @@ use vdnn_tensor::{HostTensor, Philox};
 use vdnn_train::{Encodings, Feed, Network, Optimization, Recipe, Settings, Trainer};
 
 /// What planning assumes of the link.
-pub const LINKS: Links = Links { d2h: 55.0e9, h2d: 55.2e9, duplex_each: 47.8e9, latency: 9e-6, disk: None };
+pub const LINKS: Links = Links { latency: 9e-6, ..Links::new(55.0e9, 55.2e9, 47.8e9) };
 
 /// How a network is trained here.
 pub struct Run<'a> {

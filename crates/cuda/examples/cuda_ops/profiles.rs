@@ -6,6 +6,7 @@ use serde_json::json;
 use std::time::Instant;
 use vdnn_cuda::profile::{ProfileOptions, profile};
 use vdnn_layers::Mode;
+use vdnn_runtime::Device;
 use vdnn_train::{Optimization, program};
 
 pub fn run(report: &mut Report) -> Outcome {
@@ -28,6 +29,16 @@ pub fn run(report: &mut Report) -> Outcome {
         "d2h": found.d2h, "h2d": found.h2d, "duplex_each": found.duplex_each, "kernels": found.kernels.len(),
         "missing_at_first": missing, "seconds": seconds, "device": found.device,
     });
+    let short = |time: Option<f64>| time.is_some_and(|time| (0.0..50e-6).contains(&time));
+    let launch = device.launch_times();
+    let times = [launch.map(|launch| launch.overhead()), launch.map(|launch| launch.chained)];
+    let stated = [found.launch_overhead, found.launch_delay_d2h, found.launch_delay_h2d];
+    let facts_of_launches = json!({
+        "overhead": times[0], "chained": times[1], "delay_d2h": stated[1], "delay_h2d": stated[2],
+        "device": device.description().details,
+    });
+    let good = times.into_iter().chain(stated).all(short);
+    report.case("launches by themselves, in chains and beside copies", good, facts_of_launches);
     report.case("profile in two pieces", fast && every && missing > 0 && all.missing == 0, facts);
     let start = Instant::now();
     let again = profile(&mut device, &graphs, &[], ProfileOptions::default(), Some(all.profile.clone()))?;

@@ -384,7 +384,7 @@ fn schedules(device: &mut dyn Device, program: &Program) -> Outcome<Vec<Schedule
 /// Everything kept, the first choice of each node.
 fn schedule(program: &Program, kernels: &KernelTable) -> Outcome<Schedule> {
     let homes = HomeLayout::for_graphs(&[&program.graph], 256);
-    let links = Links { d2h: 5e10, h2d: 5e10, duplex_each: 4e10, latency: 1e-5, disk: None };
+    let links = Links { latency: 1e-5, ..Links::new(5e10, 5e10, 4e10) };
     let policy = policies::find("none").ok_or("no policy `none`")?;
     let (budgets, options) = (Budgets::default(), Options::default());
     let problem = Problem { program, kernels, links, homes: &homes, budgets, options, encoded: None };

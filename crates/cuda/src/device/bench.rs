@@ -21,6 +21,7 @@ use vdnn_schedule::Choice;
 use vdnn_tensor::TensorType;
 
 use super::cache::{Measured, Measurements};
+use super::chain::{Chain, LaunchTimes};
 use super::convolution::{self, Convolution};
 use super::gpu::{Bytes, Gpu, Work};
 use super::measure::{self, MeasureOptions, Places, Scratch, Timer, is_index};
@@ -119,6 +120,8 @@ pub(super) struct Bench {
     measured: Measurements,
     scratch: Scratch,
     timer: Timer,
+    /// Whether a chain was asked for since measuring began.
+    chained: bool,
     options: MeasureOptions,
     spent: f64,
     spent_on_pieces: f64,
@@ -126,16 +129,10 @@ pub(super) struct Bench {
 
 impl Bench {
     pub fn new(gpu: &Gpu, folder: Option<&Path>, device: &str, options: MeasureOptions) -> Result<Self, CudaError> {
-        let (plans, scratch, timer) = (Plans::default(), Scratch::default(), Timer::new(gpu)?);
-        Ok(Bench {
-            plans,
-            measured: Measurements::open(folder, device),
-            scratch,
-            timer,
-            options,
-            spent: 0.0,
-            spent_on_pieces: 0.0,
-        })
+        let (plans, scratch, mut timer) = (Plans::default(), Scratch::default(), Timer::new(gpu)?);
+        let measured = Measurements::open(folder, device);
+        timer.launch = measured.launch();
+        Ok(Bench { plans, measured, scratch, timer, chained: false, options, spent: 0.0, spent_on_pieces: 0.0 })
     }
 
     /// See [`MeasureOptions::pieces_from`].
@@ -176,7 +173,44 @@ impl Bench {
     /// Gives scratch memory back and keeps what was measured.
     fn finish(&mut self) {
         self.scratch = Scratch::default();
+        (self.timer.chain, self.chained) = (None, false);
         self.measured.save();
+    }
+
+    /// What launches take, once something was measured here, now or in an earlier run.
+    pub fn launch(&self) -> Option<LaunchTimes> {
+        self.timer.launch
+    }
+
+    /// The chain that launches were timed beside, to be used elsewhere; `None` where none can be captured.
+    pub fn chain(&mut self, gpu: &mut Gpu) -> Result<Option<Chain>, Failure> {
+        self.begin(gpu)?;
+        self.chained = false;
+        Ok(self.timer.chain.take())
+    }
+
+    /// Makes the timer ready for kernels that were not measured before: with a chain, and with what that says of launches.
+    pub fn begin(&mut self, gpu: &mut Gpu) -> Result<(), Failure> {
+        if self.chained {
+            return Ok(());
+        }
+        self.timer.chain = match Chain::new(gpu, &mut self.plans) {
+            Ok(chain) => Some(chain),
+            Err(Failure::Refused(_)) => None,
+            Err(Failure::Broken(_)) => {
+                // Launches can be timed without, unless this took the whole device with it.
+                gpu.context.synchronize()?;
+                None
+            }
+        };
+        self.chained = true;
+        if self.timer.launch.is_none()
+            && let Some(launch) = self.timer.launches(gpu, &self.options)?
+        {
+            self.timer.launch = Some(launch);
+            self.measured.record_launch(launch);
+        }
+        Ok(())
     }
 
     fn choices_of(
@@ -205,7 +239,7 @@ impl Bench {
 
     fn convolution(
         &mut self,
-        gpu: &Gpu,
+        gpu: &mut Gpu,
         found: &Convolution<'_>,
         deterministic: bool,
         share: f64,
@@ -219,6 +253,8 @@ impl Bench {
         if let Some(measured) = self.measured.find(&key).filter(|measured| measured.holds(available)) {
             return Ok(measured.choices.clone());
         }
+        self.begin(gpu)?;
+        let gpu = &*gpu;
         let wanted = Wanted { deterministic, workspace_limit: u64::MAX, runtime_compiled: false };
         let listing = Listing::new(Target::Device(&gpu.cudnn), &found.problem, &wanted);
         let mut listing = listing.map_err(|e| e.to_string())?;
@@ -256,7 +292,9 @@ impl Bench {
             // The bias is counted by the caller.
             let mut site = pattern.site(name);
             site.inputs.truncate(2);
-            let seconds = self.on_scratch(gpu, site, workspace)?.map_or(flop / 10e12 + LAUNCH, |(seconds, _)| seconds);
+            let seconds = self
+                .on_scratch(gpu, site, workspace)?
+                .map_or_else(|| flop / 10e12 + self.launch_seconds(), |(seconds, _)| seconds);
             choices.push(Choice { algorithm: name.to_string(), workspace, seconds, deterministic: true });
         }
         let choices = worthwhile(choices);
@@ -296,6 +334,7 @@ impl Bench {
         mut site: Site<'_>,
         workspace: u64,
     ) -> Result<Option<(f64, usize)>, Failure> {
+        self.begin(gpu)?;
         let mut places = Places::default();
         for operand in site.inputs.iter_mut().chain(&mut site.outputs) {
             *operand = places.operand(operand);
@@ -329,7 +368,12 @@ impl Bench {
                 rate
             }
         };
-        Ok(bytes / rate + LAUNCH * launches as f64)
+        Ok(bytes / rate + self.launch_seconds() * launches as f64)
+    }
+
+    /// Seconds of a launch beside what it moves.
+    fn launch_seconds(&self) -> f64 {
+        self.timer.launch.map_or(LAUNCH, |launch| launch.chained)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Measurements kept between runs, in one file for a card, a driver and library versions.
+//! Measurements kept between runs, in one file for a card, a driver and library versions, with what was taken off their times.
 //!
 //! A file is written under another name and renamed. One that cannot be read is measured again; one that cannot be
 //! written costs time, not success.
@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use vdnn_schedule::Choice;
 
-/// Number of the file's format.
-const FORMAT: u32 = 1;
+use super::chain::LaunchTimes;
+
+/// Number of the file's format. The first one's times were of launches by themselves.
+const FORMAT: u32 = 2;
 
 /// What one kernel was measured to take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +42,8 @@ impl Measured {
 struct File {
     format: u32,
     device: String,
+    /// What the times of kernels are without; `None` where it could not be measured.
+    launch: Option<LaunchTimes>,
     kernels: BTreeMap<String, Measured>,
 }
 
@@ -48,6 +52,7 @@ struct File {
 pub(super) struct Measurements {
     device: String,
     path: Option<PathBuf>,
+    launch: Option<LaunchTimes>,
     kernels: BTreeMap<String, Measured>,
     changed: bool,
 }
@@ -56,8 +61,18 @@ impl Measurements {
     /// Those of a device, from its file in `folder` if there is one. `device` names card, driver and library versions.
     pub fn open(folder: Option<&Path>, device: &str) -> Self {
         let path = folder.map(|folder| folder.join(file_name(device)));
-        let kernels = path.as_deref().map(|path| read(path, device)).unwrap_or_default();
-        Measurements { device: device.to_string(), path, kernels, changed: false }
+        let (launch, kernels) = path.as_deref().map(|path| read(path, device)).unwrap_or_default();
+        Measurements { device: device.to_string(), path, launch, kernels, changed: false }
+    }
+
+    /// What launches were found to take, which all times rest on.
+    pub fn launch(&self) -> Option<LaunchTimes> {
+        self.launch
+    }
+
+    /// Records what launches take. Kernels are measured after that.
+    pub fn record_launch(&mut self, launch: LaunchTimes) {
+        self.launch = Some(launch);
     }
 
     pub fn find(&self, key: &str) -> Option<&Measured> {
@@ -72,11 +87,11 @@ impl Measurements {
     /// Writes what is new, together with what another process wrote meanwhile.
     pub fn save(&mut self) {
         let Some(path) = self.path.as_deref().filter(|_| self.changed) else { return };
-        let mut kernels = read(path, &self.device);
+        let (_, mut kernels) = read(path, &self.device);
         let complete = self.kernels.iter().filter(|(_, measured)| measured.complete);
         kernels.extend(complete.map(|(key, measured)| (key.clone(), measured.clone())));
         // Not being able to keep it is no error: it is measured again next time.
-        let _ = write(path, &File { format: FORMAT, device: self.device.clone(), kernels });
+        let _ = write(path, &File { format: FORMAT, device: self.device.clone(), launch: self.launch, kernels });
         self.changed = false;
     }
 }
@@ -87,11 +102,11 @@ fn file_name(device: &str) -> String {
     format!("measured-{hex}.json")
 }
 
-fn read(path: &Path, device: &str) -> BTreeMap<String, Measured> {
+fn read(path: &Path, device: &str) -> (Option<LaunchTimes>, BTreeMap<String, Measured>) {
     let file = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<File>(&bytes).ok());
     match file {
-        Some(file) if file.format == FORMAT && file.device == device => file.kernels,
-        _ => BTreeMap::new(),
+        Some(file) if file.format == FORMAT && file.device == device => (file.launch, file.kernels),
+        _ => (None, BTreeMap::new()),
     }
 }
 
@@ -124,6 +139,36 @@ mod tests {
         assert_eq!(again.find("a"), Some(&measured(1e-3, true)));
         assert_eq!(again.find("b"), None, "cut short, so measured again");
         assert_eq!(Measurements::open(Some(dir.path()), "card, cuDNN 9.20").find("a"), None);
+    }
+
+    #[test]
+    fn what_was_taken_off_comes_back_with_the_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let launch = LaunchTimes { alone: 4.5e-6, chained: 2.25e-6 };
+        let mut first = Measurements::open(Some(dir.path()), "card");
+        assert_eq!(first.launch(), None);
+        first.record_launch(launch);
+        first.record("a".to_string(), measured(1e-3, true));
+        first.save();
+        assert_eq!(Measurements::open(Some(dir.path()), "card").launch(), Some(launch));
+        assert_eq!(Measurements::open(Some(dir.path()), "another card").launch(), None);
+    }
+
+    /// A file of format 1 has times of launches by themselves: none of them is taken, none is kept.
+    #[test]
+    fn times_of_launches_by_themselves_are_not_mixed_with_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(file_name("card"));
+        let kernels = serde_json::json!({ "a": measured(1e-3, true) });
+        let old = serde_json::json!({ "format": 1, "device": "card", "kernels": kernels });
+        std::fs::write(&path, old.to_string()).unwrap();
+        let mut again = Measurements::open(Some(dir.path()), "card");
+        assert_eq!((again.launch(), again.find("a")), (None, None));
+        again.record_launch(LaunchTimes { alone: 4.5e-6, chained: 2.25e-6 });
+        again.record("b".to_string(), measured(2e-3, true));
+        again.save();
+        let saved = Measurements::open(Some(dir.path()), "card");
+        assert_eq!((saved.find("a"), saved.find("b")), (None, Some(&measured(2e-3, true))));
     }
 
     #[test]

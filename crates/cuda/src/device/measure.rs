@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use vdnn_tensor::{DType, TensorType};
 
+use super::chain::{Chain, LAUNCHES, LaunchTimes};
 use super::gpu::{Bytes, Gpu, Work};
 use crate::CudaError;
 use crate::context::{Event, Timing};
@@ -108,27 +109,53 @@ pub(super) fn is_index(ty: &TensorType) -> bool {
     !matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
 }
 
-/// A pair of events on the compute stream.
+/// A pair of events on the compute stream. Once it knows what launches take in a chain, its times are theirs.
 #[derive(Debug)]
 pub(super) struct Timer {
     start: Event,
     end: Event,
+    /// Runs before what is timed; there while measuring.
+    pub chain: Option<Chain>,
+    /// What is taken off; nothing until it is known.
+    pub launch: Option<LaunchTimes>,
 }
 
 impl Timer {
     pub fn new(gpu: &Gpu) -> Result<Self, CudaError> {
         let [start, end] = [Event::new(&gpu.context, Timing::On)?, Event::new(&gpu.context, Timing::On)?];
-        Ok(Timer { start, end })
+        Ok(Timer { start, end, chain: None, launch: None })
     }
 
-    /// Seconds that the works take once; the stream is idle before and after.
-    fn once(&self, gpu: &Gpu, works: &[Work]) -> Result<f64, CudaError> {
+    /// Seconds between two events around what `act` queues, as they are; the stream is idle afterwards.
+    fn between_events(&self, gpu: &Gpu, act: impl Fn() -> Result<(), CudaError>) -> Result<f64, CudaError> {
         let stream = &gpu.streams.compute;
+        self.chain.as_ref().map_or(Ok(()), |chain| chain.launch(stream))?;
         stream.record(&self.start)?;
-        works.iter().try_for_each(|work| work.run(gpu))?;
+        act()?;
         stream.record(&self.end)?;
         self.end.synchronize()?;
         Ok(self.start.elapsed_ms(&self.end)? / 1e3)
+    }
+
+    /// Seconds that the works take once, as in a chain.
+    fn once(&self, gpu: &Gpu, works: &[Work]) -> Result<f64, CudaError> {
+        let seconds = self.between_events(gpu, || works.iter().try_for_each(|work| work.run(gpu)))?;
+        Ok(self.launch.map_or(seconds, |launch| launch.in_chain(seconds)))
+    }
+
+    /// What the chain's launches take, by themselves and in it; `None` without a chain.
+    pub fn launches(&self, gpu: &Gpu, options: &MeasureOptions) -> Result<Option<LaunchTimes>, CudaError> {
+        let Some(chain) = &self.chain else { return Ok(None) };
+        let stream = &gpu.streams.compute;
+        let timed = |act: &dyn Fn() -> Result<(), CudaError>| {
+            self.between_events(gpu, act)?;
+            let times: Result<Vec<f64>, CudaError> =
+                (0..options.repetitions.max(1)).map(|_| self.between_events(gpu, act)).collect();
+            times.map(median)
+        };
+        let alone = timed(&|| chain.link().iter().try_for_each(|work| work.run(gpu)))?;
+        let whole = timed(&|| chain.launch(stream))?;
+        Ok(Some(LaunchTimes { alone, chained: whole / LAUNCHES as f64 }))
     }
 
     /// Seconds that the works take: the median of some runs after one that loads kernels. What is hopeless beside its rivals
@@ -152,9 +179,14 @@ impl Timer {
         while times.len() < options.repetitions.max(1) && start.elapsed().as_secs_f64() < 0.1 {
             times.push(self.once(gpu, works)?);
         }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        Ok(median(times))
     }
+}
+
+/// The middle one of some times; the later one of two. 0 of none.
+pub(crate) fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// What a plan is measured against: seconds of the best, and of the best with as little workspace, if there is one.
@@ -209,6 +241,12 @@ mod tests {
         assert_eq!((whole.address, odd.address, odd.row_stride), (0, 260, 7));
         assert!(last.address >= 260 + (2 * 7 + 5) * 4 && last.address.is_multiple_of(ALIGNMENT));
         assert_eq!(places.end(), last.address + 60);
+    }
+
+    #[test]
+    fn the_median_is_the_middle_one() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!((median(vec![2.0, 1.0]), median(vec![5.0]), median(Vec::new())), (2.0, 5.0, 0.0));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use vdnn_schedule::{Action, Choice, Direction, Schedule};
 use vdnn_tensor::{Bytes, DType};
 
 use super::bench::Failure;
+use super::chain::LaunchTimes;
 use super::gpu::Gpu;
 use crate::CudaError;
 use crate::driver::cuda_version_text;
@@ -24,6 +25,14 @@ pub(super) fn details(gpu: &Gpu) -> String {
         nvrtc.version.0,
         nvrtc.version.1,
     )
+}
+
+/// How kernels were timed, once it is known.
+pub(super) fn chained(launch: Option<LaunchTimes>) -> String {
+    launch.map_or_else(String::new, |launch| {
+        let [chained, overhead] = [launch.chained, launch.overhead()].map(|seconds| seconds * 1e6);
+        format!(", launches from {chained:.2} us in a chain, timed by themselves {overhead:.2} us more")
+    })
 }
 
 /// What cannot be opened is not available, whatever the reason.

@@ -194,7 +194,11 @@ impl<'a, 'b> Search<'a, 'b> {
         }
         starts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let climbs = self.estimates / (MOVES_A_CANDIDATE * self.joint.candidates.len().max(1));
-        starts.truncate(climbs.clamp(2, STARTS));
+        let climbs = climbs.clamp(2, STARTS);
+        if self.joint.copies_delay() {
+            both_kinds(&mut starts, climbs);
+        }
+        starts.truncate(climbs);
         let count = starts.len();
         for (index, start) in starts.into_iter().enumerate() {
             let share = self.estimates / (count - index);
@@ -283,6 +287,16 @@ impl<'a, 'b> Search<'a, 'b> {
     /// Nothing is faster than the fastest kernels.
     fn perfect(&self) -> bool {
         self.best.as_ref().is_some_and(|(seconds, _)| *seconds <= self.joint.oracle() * (1.0 + PERFECT))
+    }
+}
+
+/// Puts one that copies and one that does not among the first `count` starts, if there are both: where copies delay launches,
+/// a climb seldom leaves the last of them behind.
+fn both_kinds(starts: &mut [Planned], count: usize) {
+    let copies = |start: &Planned| start.decision.fates.iter().any(|fate| fate.copies());
+    let Some(first) = starts.first().map(copies) else { return };
+    if let Some(other) = starts.iter().position(|start| copies(start) != first).filter(|&other| other >= count) {
+        starts[count - 1..=other].rotate_right(1);
     }
 }
 

@@ -14,7 +14,7 @@ use vdnn_sim::{DiskRates, Links};
 use vdnn_tensor::{DType, HostTensor};
 
 /// Copies about as slow as kernels, so that windows matter.
-pub const LINKS: Links = Links { d2h: 1e9, h2d: 1e9, duplex_each: 1e9, latency: 0.0, disk: Some(DISK) };
+pub const LINKS: Links = Links { disk: Some(DISK), ..Links::new(1e9, 1e9, 1e9) };
 
 /// A disk a third as fast.
 const DISK: DiskRates = DiskRates { write: 3e8, read: 4e8, latency: 0.0 };

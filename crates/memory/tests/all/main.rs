@@ -4,6 +4,7 @@
 mod bound;
 mod cases;
 mod copies;
+mod delays;
 mod depth;
 mod figures;
 mod floors;

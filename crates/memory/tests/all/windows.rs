@@ -41,7 +41,7 @@ fn windows(iteration: &Iteration, policy: &str, options: Options, seconds_a_copy
     let program = &iteration.program;
     // All moved storages but conv0 have the size of pool1's Y.
     let rate = (BATCH * 4 * 7 * 7 * 4) as f64 / seconds_a_copy;
-    let links = Links { d2h: rate, h2d: rate, duplex_each: rate, latency: 0.0, disk: None };
+    let links = Links::new(rate, rate, rate);
     let problem = Problem { links, ..iteration.problem(options, None) };
     let plan = policies::find(policy).unwrap().plan(&problem).unwrap();
     described(iteration, &plan, &|step| program.node_at(step).name.clone())

@@ -13,7 +13,7 @@ pub const PREFETCH: u32 = 2;
 pub const DISK: u32 = 3;
 
 /// 100 bytes a second alone, 50 each way at once, no latency.
-pub const LINKS: Links = Links { d2h: 100.0, h2d: 100.0, duplex_each: 50.0, latency: 0.0, disk: None };
+pub const LINKS: Links = Links::new(100.0, 100.0, 50.0);
 
 /// A schedule over four streams, nodes `n0`, `n1`, … and events `e0`, `e1`, ….
 pub struct Builder {

@@ -25,7 +25,7 @@ fn the_papers_card_has_the_papers_numbers() {
     let machine = Machine::named("titan-x").unwrap();
     assert_eq!((machine.device_bytes, machine.peak_flops.f32, machine.dram), (12 << 30, Some(7e12), 336e9));
     let disk = Some(DiskRates { write: 1.5e9, read: 2.5e9, latency: 100.0 * 1e-6 });
-    assert_eq!(machine.links(), Links { d2h: 12.8e9, h2d: 12.8e9, duplex_each: 12.0e9, latency: 10.0 * 1e-6, disk });
+    assert_eq!(machine.links(), Links { latency: 10.0 * 1e-6, disk, ..Links::new(12.8e9, 12.8e9, 12.0e9) });
 }
 
 /// What a modelled card achieves rises with its generation, in every type both have a rate for.
@@ -79,6 +79,25 @@ fn disks_say_where_they_are_from() {
     assert_eq!(slow, "mine.json: field disk.write: expected a positive number, found 0");
     let unknown = refusal("\"read\": 2.5e7", "\"read\": 2.5e7, \"queues\": 4");
     assert!(unknown.starts_with("mine.json: field queues: unknown field"), "{unknown}");
+}
+
+/// Files without launch delays are as before; only the card on which they were measured states them.
+#[test]
+fn launch_delays_are_none_unless_stated() {
+    let stated: Vec<&str> = Machine::list()
+        .into_iter()
+        .filter(|name| Machine::named(name).unwrap().links().launch_delay(true, true) > 0.0)
+        .collect();
+    assert_eq!(stated, ["h200"]);
+    let links = Machine::named("h200").unwrap().links();
+    assert_eq!((links.launch_delay_d2h, links.launch_delay_h2d), (0.5 * 1e-6, 5.4 * 1e-6));
+    let text = TOY.replacen("\"latency_us\": 0", "\"latency_us\": 0, \"launch_delay_h2d_us\": 2", 1);
+    let machine = Machine::parse(&text).unwrap();
+    assert_eq!((machine.links().launch_delay_d2h, machine.links().launch_delay_h2d), (0.0, 2.0 * 1e-6));
+    assert_eq!(Machine::parse(&machine.to_json()), Ok(machine));
+    assert!(!Machine::named("titan-x").unwrap().to_json().contains("launch_delay"));
+    let early = refusal("\"latency_us\": 0", "\"latency_us\": 0, \"launch_delay_d2h_us\": -1");
+    assert_eq!(early, "mine.json: field link.launch_delay_d2h_us: expected a time of at least 0, found -1");
 }
 
 #[test]

@@ -46,7 +46,24 @@ fn measured_choices_come_fastest_first_and_views_need_no_measurement() {
     let measured = [choice("engine5", 4096, 1e-3), choice("engine0", 0, 2e-3)];
     assert_eq!(estimate.table.of(NodeId(1)), measured);
     assert_eq!(estimate.table.of(NodeId(3))[0].seconds, 0.0);
-    assert_eq!(cost.links(), Links { d2h: 3e9, h2d: 2e9, duplex_each: 1e9, latency: 0.0, disk: None });
+    assert_eq!(cost.links(), Links::new(3e9, 2e9, 1e9));
+}
+
+/// Profiles from before have none; where there is one it counts more than the machine's.
+#[test]
+fn launch_delays_are_the_profiles_or_the_machines_or_none() {
+    let mut profile = profile(&network(), 3);
+    assert!(!profile.to_json().contains("launch_"), "files without them read as before");
+    let h200 = Machine::named("h200").unwrap();
+    let of = |profile: &Profile| {
+        let links = ProfileCost::new(profile.clone()).unwrap().with_fallback(h200.clone()).links();
+        (links.d2h, links.launch_delay_d2h, links.launch_delay_h2d)
+    };
+    assert_eq!(of(&profile), (3e9, 0.5 * 1e-6, 5.4 * 1e-6));
+    profile.launch_delay_h2d = Some(2e-6);
+    assert_eq!(of(&profile), (3e9, 0.5 * 1e-6, 2e-6));
+    assert_eq!(Profile::parse(&profile.to_json()).as_ref(), Ok(&profile));
+    assert_eq!(ProfileCost::new(profile).unwrap().links().launch_delay(true, true), 2e-6);
 }
 
 #[test]
@@ -95,6 +112,8 @@ fn profiles_of_other_devices_or_with_senseless_contents_are_refused() {
     let format = refused(Profile { format: 7, ..good.clone() });
     assert_eq!(format, "profile of \"Card 1\": expected format 1, found 7; record it again");
     assert!(refused(Profile { h2d: 0.0, ..good.clone() }).contains("h2d: expected a positive rate"));
+    let early = refused(Profile { launch_delay_d2h: Some(-1.0), ..good.clone() });
+    assert!(early.contains("launch_delay_d2h: expected a time of at least 0 in seconds, found -1"), "{early}");
     let mut twice = good.clone();
     twice.kernels.push(good.kernels[0].clone());
     assert!(refused(twice).contains("expected each kernel once"));

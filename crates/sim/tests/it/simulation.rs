@@ -96,6 +96,52 @@ fn duplex_is_never_faster_than_alone() {
     assert_eq!(links.duplex_seconds(Direction::Offload, 100), links.transfer_seconds(Direction::Offload, 100));
 }
 
+/// A quarter of a second beside copies to the host, half of one beside copies to the device.
+const DELAYING: Links = Links { launch_delay_d2h: 0.25, launch_delay_h2d: 0.5, ..LINKS };
+
+#[test]
+fn launches_begin_later_while_a_copy_is_under_way() {
+    // The copy takes 2 s. The first two launches begin a quarter of a second late, the third as it ends, on time.
+    let builder = Builder::new().offload(200).launch(0.75).launch(0.75).launch(0.75);
+    assert_eq!(run(builder, DELAYING), (vec![(0.0, 2.0), (0.25, 1.0), (1.25, 2.0), (2.0, 2.75)], 2.75));
+    let builder = Builder::new().prefetch(200).launch(0.75).launch(0.75).launch(0.75);
+    assert_eq!(run(builder, DELAYING), (vec![(0.0, 2.0), (0.5, 1.25), (1.75, 2.5), (2.5, 3.25)], 3.25));
+    // Both ways at 50 bytes a second each until 2 s: the delays add up.
+    let builder = Builder::new().offload(100).prefetch(100).launch(1.0).launch(1.0);
+    assert_eq!(run(builder, DELAYING), (vec![(0.0, 2.0), (0.0, 2.0), (0.75, 1.75), (2.5, 3.5)], 3.5));
+}
+
+#[test]
+fn n_launches_beside_a_copy_lose_n_delays() {
+    // 64 launches of 1/64 s beside a copy of 1000 s.
+    let copied = (0..64).fold(Builder::new().prefetch(100_000), |builder, _| builder.launch(1.0 / 64.0));
+    let (spans, seconds) = run(copied.record(COMPUTE, 0), DELAYING);
+    assert_eq!((spans[64].1, seconds), (1.0 + 64.0 * 0.5, 1000.0));
+}
+
+#[test]
+fn a_copy_delays_from_its_start_to_its_end_latency_included() {
+    let links = Links { latency: 1.0, ..DELAYING };
+    // The copy starts as n0 ends, in its latency as n1 could begin; n2 could begin just as it ends.
+    let builder =
+        Builder::new().launch(1.0).record(COMPUTE, 0).wait(OFFLOAD, 0).offload(25).launch(1.0).launch(1.0).launch(0.0);
+    assert_eq!(run(builder, links).0, vec![(0.0, 1.0), (1.0, 2.25), (1.25, 2.25), (2.25, 3.25), (3.25, 3.25)]);
+    // Copies that take no time are under way at no time, whatever follows them.
+    let builder = Builder::new().offload(0).launch(1.0).launch(1.0);
+    assert_eq!(run(builder, DELAYING).0, vec![(0.0, 0.0), (0.0, 1.0), (1.0, 2.0)]);
+    let builder = Builder::new().offload(0).offload(50).launch(1.0);
+    assert_eq!(run(builder, DELAYING).0, vec![(0.0, 0.0), (0.0, 0.5), (0.25, 1.25)]);
+}
+
+#[test]
+fn what_launches_nothing_is_not_delayed_and_disks_delay_nothing() {
+    let links = Links { disk: WITH_DISK.disk, ..DELAYING };
+    let builder = Builder::new().offload(100).launch(0.0).launch(1.0);
+    assert_eq!(run(builder, links).0, vec![(0.0, 1.0), (0.0, 0.0), (0.25, 1.25)]);
+    let builder = Builder::new().transfer_on(DISK, Direction::Offload, Space::Host, Space::Disk, 100).launch(1.0);
+    assert_eq!(run(builder, links).0, vec![(0.0, 5.5), (0.0, 1.0)]);
+}
+
 /// A disk beside the link: 20 bytes a second down, 40 up.
 const WITH_DISK: Links = Links { disk: Some(DiskRates { write: 20.0, read: 40.0, latency: 0.5 }), ..LINKS };
 
@@ -175,6 +221,9 @@ fn what_cannot_be_simulated_is_refused_by_name() {
     let dead = Links { h2d: 0.0, ..LINKS };
     let error = simulate(&schedule, &table, &dead).unwrap_err();
     assert_eq!(error.to_string(), "link rate h2d: expected a positive number, found 0");
+    let early = Links { launch_delay_d2h: -1.0, ..LINKS };
+    let error = simulate(&schedule, &table, &early).unwrap_err();
+    assert_eq!(error.to_string(), "launch delay d2h: expected a non-negative number, found -1");
 
     let (schedule, table) =
         Builder::new().transfer_on(OFFLOAD, Direction::Offload, Space::Host, Space::Disk, 1).build();

@@ -125,7 +125,7 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
         policy: policies::find(setup.policy).unwrap(),
         options: setup.options,
         budgets: Budgets { device: setup.budget, host: setup.host_budget, disk: setup.disk.map(|(bytes, _)| bytes) },
-        links: Links { d2h: 2e8, h2d: 2e8, duplex_each: 2e8, latency: 0.0, disk: Some(disk) },
+        links: Links { disk: Some(disk), ..Links::new(2e8, 2e8, 2e8) },
         algos_from: setup.algos_from.clone(),
         encodings: setup.encodings,
     };

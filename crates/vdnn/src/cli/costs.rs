@@ -71,7 +71,7 @@ impl Costs {
         }
     }
 
-    /// Rates of copies, those of the link multiplied by `scale`; latencies and the disk stay.
+    /// Rates of copies, those of the link multiplied by `scale`; latencies, delays of launches and the disk stay.
     pub fn links(&self, scale: f64) -> Links {
         let links = match self {
             Costs::Modelled(machine) => machine.links(),

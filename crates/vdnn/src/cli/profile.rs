@@ -43,7 +43,8 @@ pub struct ProfileArgs {
     /// Also kernels whose results vary between runs.
     #[arg(long)]
     nondeterministic: bool,
-    /// The profile file. What it already holds is not measured again.
+    /// The profile file. What it already holds is not measured again, unless it is older and holds times of launches by
+    /// themselves.
     #[arg(long)]
     out: PathBuf,
 }
@@ -54,6 +55,8 @@ pub fn run(args: &ProfileArgs) -> Result<Report> {
         bail!("a profile is of a GPU: expected --device cuda, found cpu")
     };
     let known = read_known(args)?;
+    let replaced =
+        known.as_ref().filter(|known| known.launch_overhead.is_none()).map_or(0, |known| known.kernels.len());
     let (graphs, pieces) = (graphs(args, &[1])?, graphs(args, &args.pieces)?);
     let mut device = CudaDevice::open(ordinal)?;
     let options = ProfileOptions { deterministic: !args.nondeterministic, seconds: args.seconds };
@@ -63,15 +66,29 @@ pub fn run(args: &ProfileArgs) -> Result<Report> {
         .with_context(|| format!("cannot write the profile {}", args.out.display()))?;
     let document = json!({
         "device": profile.device, "made": profile.made, "kernels": profile.kernels.len(), "missing": missing,
+        "replaced": replaced,
         "d2h": profile.d2h, "h2d": profile.h2d, "duplex_each": profile.duplex_each,
+        "launch_overhead": profile.launch_overhead, "launch_delay_d2h": profile.launch_delay_d2h,
+        "launch_delay_h2d": profile.launch_delay_h2d,
     });
+    let us = |time: Option<f64>| time.map_or_else(|| "unknown".to_string(), |time| format!("{:.1} us", time * 1e6));
+    let older = match replaced {
+        0 => String::new(),
+        _ => format!(
+            "{replaced} kernels that were there before were timed by themselves, not in chains: they are gone\n"
+        ),
+    };
     let text = format!(
-        "{}: {} kernels measured, {missing} to go; d2h {:.1} GB/s, h2d {:.1} GB/s, both at once {:.1} GB/s each\nwritten to {}",
+        "{older}{}: {} kernels measured, {missing} to go; d2h {:.1} GB/s, h2d {:.1} GB/s, both at once {:.1} GB/s each\n\
+         launches timed by themselves take {} more; they begin {} later beside d2h, {} beside h2d\nwritten to {}",
         profile.device,
         profile.kernels.len(),
         profile.d2h / 1e9,
         profile.h2d / 1e9,
         profile.duplex_each / 1e9,
+        us(profile.launch_overhead),
+        us(profile.launch_delay_d2h),
+        us(profile.launch_delay_h2d),
         args.out.display()
     );
     Ok(Report::new(document, text))

@@ -9,7 +9,7 @@
 use vdnn_graph::{Node, Op, Precision};
 use vdnn_schedule::{Choice, kernel_key_of};
 
-use super::{Bench, EMPTY, Failure, Gpu, LAUNCH, Pattern, Site};
+use super::{Bench, EMPTY, Failure, Gpu, Pattern, Site};
 use crate::cudnn::ConvolutionProblem;
 use crate::device::convolution::{self, epilogue_places, join_epilogue};
 
@@ -48,7 +48,7 @@ impl Bench {
     /// Plans that take in what the op does besides the convolution, if there are any.
     pub(super) fn taking_in(
         &mut self,
-        gpu: &Gpu,
+        gpu: &mut Gpu,
         site: &Site<'_>,
         deterministic: bool,
         share: f64,
@@ -56,7 +56,10 @@ impl Bench {
         let Some(Ok(found)) = convolution::of(site) else { return Ok(Vec::new()) };
         let Some(found) = found.taking_in(site).filter(|found| !found.is_empty()) else { return Ok(Vec::new()) };
         match self.convolution(gpu, &found, deterministic, share) {
-            Ok(choices) => Ok(choices.into_iter().map(|choice| with_epilogue(choice, &found.problem)).collect()),
+            Ok(choices) => {
+                let launch = self.launch_seconds();
+                Ok(choices.into_iter().map(|choice| with_epilogue(choice, &found.problem, launch)).collect())
+            }
             Err(Failure::Refused(_)) => Ok(Vec::new()),
             Err(broken) => Err(broken),
         }
@@ -64,10 +67,10 @@ impl Bench {
 }
 
 /// The choice of a plan with an epilogue: with the bytes that it reads or writes besides, and the small launch before or after it.
-pub(super) fn with_epilogue(choice: Choice, problem: &ConvolutionProblem) -> Choice {
+pub(super) fn with_epilogue(choice: Choice, problem: &ConvolutionProblem, launch: f64) -> Choice {
     let algorithm = join_epilogue(problem.epilogue, &choice.algorithm);
     let workspace = choice.workspace + epilogue_places(problem).1;
-    Choice { algorithm, workspace, seconds: choice.seconds + LAUNCH, ..choice }
+    Choice { algorithm, workspace, seconds: choice.seconds + launch, ..choice }
 }
 
 /// For a convolution that makes statistics, the node that would take them of its output.

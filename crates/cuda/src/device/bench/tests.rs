@@ -90,7 +90,7 @@ fn statistics_bring_their_kernels_and_their_bytes() {
     assert_eq!(pattern.own_files(), BTreeSet::from(["batch_norm_nhwc.f16.cu", "conv2d_stats.cu"]));
     let site = pattern.site(EMPTY);
     let problem = convolution::of(&site).unwrap().unwrap().taking_in(&site).unwrap().problem;
-    let taking_in = epilogue::with_epilogue(choice(1.0, 50), &problem);
+    let taking_in = epilogue::with_epilogue(choice(1.0, 50), &problem, LAUNCH);
     assert_eq!((taking_in.algorithm.as_str(), taking_in.workspace), ("stats_1 50", 50 + 2 * 512));
     assert!(taking_in.seconds > 1.0);
 }

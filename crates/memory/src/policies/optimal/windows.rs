@@ -5,8 +5,8 @@
 //!    gap 2     |from ▓ release ·········· fetch to|  … as far as bytes last and the walk with full-rate links is short enough
 //! ```
 //! A branch is left when the bytes of some step do not suffice, or when the windows chosen so far make a walk over the
-//! steps (`estimate`) that takes as long as the best plan: it knows no contention, so no simulation is shorter, and
-//! another copy never makes it shorter. What is complete gets addresses and is simulated.
+//! steps (`estimate`) that takes as long as the best plan: it knows no contention and delays no launch, so no simulation is
+//! shorter, and another copy never makes it shorter. What is complete gets addresses and is simulated.
 
 use super::space::{Arrangement, Space, tightest};
 use crate::compile::compile_unplaced;
@@ -38,7 +38,8 @@ impl Best {
 pub(super) fn search(space: &Space<'_>, arrangement: &Arrangement, plan: &MemoryPlan, away: &[Gap], best: &mut Best) {
     let Some(left) = left_beside(space, arrangement, plan, away) else { return };
     let problem = space.problem;
-    let mut search = Search { space, arrangement, plan, away, left, chosen: Vec::new(), best };
+    let undelayed = Problem { links: problem.links.without_launch_delays(), ..*problem };
+    let mut search = Search { space, undelayed, arrangement, plan, away, left, chosen: Vec::new(), best };
     // What the other policies would do is near enough to be compared with.
     let room = problem.budgets.device.and_then(|budget| budget.checked_sub(problem.homes.extent()));
     let about = (&arrangement.liveness, &arrangement.holds);
@@ -50,6 +51,8 @@ pub(super) fn search(space: &Space<'_>, arrangement: &Arrangement, plan: &Memory
 
 struct Search<'s, 'a> {
     space: &'s Space<'a>,
+    /// The problem whose walks no simulation is shorter than.
+    undelayed: Problem<'a>,
     arrangement: &'s Arrangement,
     plan: &'s MemoryPlan,
     away: &'s [Gap],
@@ -62,7 +65,7 @@ struct Search<'s, 'a> {
 impl Search<'_, '_> {
     /// Every window of the gap of this number and of those after it.
     fn gap(&mut self, number: usize) {
-        let starts = stretched_starts(self.space.problem, self.plan, &self.chosen);
+        let starts = stretched_starts(&self.undelayed, self.plan, &self.chosen);
         if self.best.spent() || starts.last().is_none_or(|&end| end >= self.best.seconds) {
             return;
         }

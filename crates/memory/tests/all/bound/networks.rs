@@ -105,7 +105,7 @@ fn ten_thousand_layers_in_a_second() {
         let kernels = machine.kernel_table(&program).unwrap();
         let homes = HomeLayout::for_graphs(&[&program.graph], 64);
         let bytes: u64 = program.graph.value_ids().map(|id| program.graph.value(id).ty.bytes()).sum();
-        let links = Links { d2h: 1e6, h2d: 1e6, duplex_each: 1e6, latency: 0.0, disk: None };
+        let links = Links::new(1e6, 1e6, 1e6);
         let budgets = Budgets { device: Some(homes.extent() + bytes / 20), host: None, disk: None };
         let options = Options { min_offload: 0, alignment: 64, state: State::Device, ..Options::default() };
         let problem =

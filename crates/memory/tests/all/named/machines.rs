@@ -27,7 +27,7 @@ impl Machine {
     /// What copies cost.
     pub fn links(&self) -> Links {
         let [d2h, h2d] = self.link.map(|rate| rate * 1024.0);
-        Links { d2h, h2d, duplex_each: 0.7 * d2h.max(h2d), latency: self.latency, disk: None }
+        Links { latency: self.latency, ..Links::new(d2h, h2d, 0.7 * d2h.max(h2d)) }
     }
 
     /// What each kernel may run as. Two or three algorithms of what has weights, the faster ones with more workspace.

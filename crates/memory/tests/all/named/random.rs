@@ -31,7 +31,9 @@ fn kernels(instance: &Instance, random: &mut Random) -> KernelTable {
 fn links(random: &mut Random) -> Links {
     let rate = 1024.0 * random.pick(&[0.3, 1.0, 2.0, 9.0]);
     let (h2d, share) = (rate * random.pick(&[0.5, 1.0, 1.7]), random.pick(&[0.5, 0.8, 1.0]));
-    Links { d2h: rate, h2d, duplex_each: share * rate.min(h2d), latency: random.pick(&[0.0, 0.5]), disk: None }
+    let latency = random.pick(&[0.0, 0.5]);
+    let (launch_delay_d2h, launch_delay_h2d) = random.pick(&[(0.0, 0.0), (0.0, 0.0), (0.0, 0.7), (0.3, 2.5)]);
+    Links { latency, launch_delay_d2h, launch_delay_h2d, ..Links::new(rate, h2d, share * rate.min(h2d)) }
 }
 
 fn any_options(random: &mut Random) -> Options {
