@@ -108,7 +108,7 @@ pub fn run(report: &mut Report, words: &[String]) -> Outcome {
     Ok(())
 }
 
-fn account(words: &[String]) -> Outcome<(bool, serde_json::Value)> {
+pub fn account(words: &[String]) -> Outcome<(bool, serde_json::Value)> {
     let [name, batch, policy, rest @ ..] = words else {
         return Err("expected NAME BATCH POLICY [BUDGET IN MiB]".into());
     };

@@ -27,6 +27,7 @@ pub struct Run<'a> {
     pub optimizer: Optimizer,
     pub algos_from: Option<Schedule>,
     pub encodings: Encodings,
+    pub eval_batches: Vec<u64>,
 }
 
 impl Run<'_> {
@@ -46,6 +47,7 @@ impl Run<'_> {
             optimizer,
             algos_from: None,
             encodings: Encodings::Auto,
+            eval_batches: Vec::new(),
         }
     }
 
@@ -63,7 +65,7 @@ impl Run<'_> {
         let recipe = Recipe {
             batch_size: self.batch_size,
             partial_batches: Vec::new(),
-            eval_batches: Vec::new(),
+            eval_batches: self.eval_batches.clone(),
             optimization,
             settings,
             deterministic: true,

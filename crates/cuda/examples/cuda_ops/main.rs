@@ -1,10 +1,11 @@
 //! Runs every op, then whole networks under all policies, on the GPU and on the CPU, and compares.
 //!
 //! Prints one JSON line a case and a table with PASS or FAIL at the end; exits 1 on FAIL or without a GPU. Parts are chosen
-//! by name (`ops half pieces nets policies memory disk profile model account`); without names all but the last two run, which take further
-//! words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
+//! by name (`ops half pieces nets policies memory disk profile cases model account`); without names all but the last two run, which take
+//! further words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
 
 mod account;
+mod cases;
 mod disk;
 mod encoded;
 mod feeds;
@@ -75,8 +76,13 @@ impl Report {
 
 /// A GPU that measures quickly.
 pub fn cuda() -> Outcome<CudaDevice> {
+    cuda_with(CudaOptions::default())
+}
+
+/// The same with other options than for measuring.
+pub fn cuda_with(options: CudaOptions) -> Outcome<CudaDevice> {
     let measure = MeasureOptions { seconds: 20.0, repetitions: 2, pieces_from: 1 << 16, ..MeasureOptions::default() };
-    Ok(CudaDevice::open_with(0, &LibraryOptions::default(), CudaOptions { measure, ..CudaOptions::default() })?)
+    Ok(CudaDevice::open_with(0, &LibraryOptions::default(), CudaOptions { measure, ..options })?)
 }
 
 /// Root mean square of the difference over that of the reference; infinite when a number is missing.
@@ -100,10 +106,11 @@ fn run(part: &str, words: &[String], report: &mut Report) -> Outcome {
         "memory" => memory::run(report),
         "disk" => disk::run(report),
         "profile" => profiles::run(report),
+        "cases" => cases::run(report),
         "model" => model::run(report, words),
         "account" => account::run(report, words),
         other => Err(format!(
-            "expected ops, half, pieces, nets, policies, memory, disk, profile, model or account, found {other}"
+            "expected ops, half, pieces, nets, policies, memory, disk, profile, cases, model or account, found {other}"
         )
         .into()),
     }
@@ -114,7 +121,9 @@ fn main() {
     let wordy = words.iter().position(|word| word == "model" || word == "account").unwrap_or(words.len());
     let (mut parts, rest) = (words[..wordy].to_vec(), &words[wordy..]);
     if words.is_empty() {
-        parts = ["ops", "half", "pieces", "nets", "policies", "memory", "disk", "profile"].map(String::from).to_vec();
+        parts = ["ops", "half", "pieces", "nets", "policies", "memory", "disk", "profile", "cases"]
+            .map(String::from)
+            .to_vec();
     }
     parts.extend(rest.first().cloned());
     // The context is kept, so that devices opened one after the other do not each make one.

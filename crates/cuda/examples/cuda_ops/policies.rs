@@ -99,7 +99,7 @@ pub fn run(report: &mut Report) -> Outcome {
 }
 
 /// The least budget of a policy with the run's algorithms, as its refusal of one byte states it.
-fn floor(run: &mut Run<'_>, network: &dyn Network) -> Outcome<u64> {
+pub fn floor(run: &mut Run<'_>, network: &dyn Network) -> Outcome<u64> {
     run.budget = Some(1);
     let Err(error) = run.trainer(network, Box::new(cuda()?)) else {
         return Err("a budget of one byte was accepted".into());
