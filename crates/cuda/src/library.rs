@@ -240,10 +240,12 @@ fn describe_cublas(
 mod tests {
     use super::*;
 
+    /// Case B51.
     #[test]
     fn a_library_of_a_newer_major_cuda_is_refused_with_both_versions() {
         let error = check_driver(12040, "NVRTC", 13000).unwrap_err().to_string();
         assert!(error.contains("CUDA 12.4") && error.contains("CUDA 13.0"), "{error}");
+        assert!(error.contains("update the driver") && error.contains("a NVRTC for CUDA 12"), "{error}");
     }
 
     #[test]

@@ -88,6 +88,21 @@ fn every_direction_has_plans_with_distinct_names_in_both_precisions() {
     }
 }
 
+/// Case B28: the gradients of a convolution have plans that sum with atomics, and deterministic mode offers none of them.
+#[test]
+fn deterministic_mode_leaves_out_plans_that_differ_from_run_to_run() {
+    let Some(device) = h200() else { return };
+    for direction in Direction::ALL {
+        let plans = |deterministic| {
+            let wanted = Wanted { deterministic, ..Wanted::default() };
+            enumerate(Target::Described(&device), &resnet_3x3(direction), &wanted).unwrap()
+        };
+        let noted = plans(false).iter().filter(|plan| plan.notes.nondeterministic).count();
+        assert_eq!(noted > 0, direction != Direction::Forward, "{direction:?}: {noted}");
+        assert!(plans(true).iter().all(|plan| !plan.notes.nondeterministic), "{direction:?}");
+    }
+}
+
 #[test]
 fn a_plan_is_made_again_from_its_name_with_the_same_workspace() {
     let Some(device) = h200() else { return };
@@ -294,7 +309,11 @@ fn a_kernel_compiles_for_both_architectures_and_a_wrong_one_says_where() {
     let Some(options) = wheels() else { return };
     let nvrtc = nvrtc(&options).unwrap();
     let images = check_compiles(nvrtc, &KERNEL, &["sm_80", "sm_90"]).unwrap();
-    assert!(images.iter().all(|i| i.cubin.starts_with(b"\x7fELF") && i.log.is_empty()));
+    for (image, architecture) in images.iter().zip([80, 90]) {
+        // Machine code (case B51): an ELF file for NVIDIA's GPUs, with the architecture in the lowest bytes of its flags.
+        assert!(image.cubin.starts_with(b"\x7fELF") && image.log.is_empty());
+        assert!(image.cubin[18..20] == [190, 0] && image.cubin[48..50].contains(&architecture), "{architecture}");
+    }
     let wrong = KernelSource { text: "extern \"C\" __global__ void f() { g(); }", ..KERNEL };
     match check_compiles(nvrtc, &wrong, &["sm_90"]) {
         Err(CudaError::Compile { log, .. }) => assert!(log.contains("scale.cu(1)") && log.contains('g'), "{log}"),

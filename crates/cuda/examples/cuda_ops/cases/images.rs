@@ -28,7 +28,7 @@ fn machine_code() -> Outcome<(bool, Value)> {
     let (mut other, mut functions) = (Vec::new(), 0);
     for source in &sources {
         let image = images.cubin(libraries.nvrtc, source, &architecture)?;
-        if !is_machine_code(&image) {
+        if !is_machine_code(&image, context.capability) {
             other.push(source.name);
         }
         let module = Module::load(&context, source.name, &image)?;
@@ -44,7 +44,8 @@ fn machine_code() -> Outcome<(bool, Value)> {
     Ok((other.is_empty() && functions >= sources.len(), facts))
 }
 
-/// An ELF file for NVIDIA's GPUs.
-fn is_machine_code(image: &[u8]) -> bool {
-    image.starts_with(b"\x7fELF") && image.get(18..20) == Some(&EM_CUDA[..])
+/// An ELF file for NVIDIA's GPUs whose flags name this one's architecture: in the lowest byte, or since CUDA 13 the one after it.
+fn is_machine_code(image: &[u8], (major, minor): (u32, u32)) -> bool {
+    let named = |flags: &[u8]| flags.iter().any(|&byte| u32::from(byte) == 10 * major + minor);
+    image.starts_with(b"\x7fELF") && image.get(18..20) == Some(&EM_CUDA[..]) && image.get(48..50).is_some_and(named)
 }

@@ -6,6 +6,7 @@ use crate::nets::network;
 use crate::{Outcome, Report, cuda};
 use serde_json::{Value, json};
 use vdnn_cuda::context::Context;
+use vdnn_cuda::memory::PAGE;
 use vdnn_graph::{Op, Role, ValueId};
 use vdnn_layers::{Conv2d, Flatten, Layer, LayerError, Linear, MaxPool2d, Net, Relu, Sequential};
 use vdnn_runtime::Device;
@@ -15,6 +16,8 @@ use vdnn_train::{Network, Planned, Trainer};
 
 const IMAGE: [u64; 3] = [3, 32, 32];
 const BATCH: u64 = 64;
+/// Two maps of the network below; by the figures of an H200 three should be away at the peak.
+const LEAST_FALL: u64 = 128 << 20;
 
 pub fn run(report: &mut Report) -> Outcome {
     report.outcome("B37 offloads lower the peak and not the pace", offloads());
@@ -50,6 +53,14 @@ struct Found {
     schedule: Schedule,
 }
 
+impl Found {
+    /// To a page, which the driver's tables take now and then.
+    fn is_as_planned(&self) -> bool {
+        let near = |bytes: i64| bytes.abs_diff(self.planned as i64) <= PAGE;
+        near(self.lost) && self.measured.is_some_and(|bytes| near(bytes as i64))
+    }
+}
+
 fn find(run: &Run<'_>, network: &dyn Network) -> Outcome<Found> {
     let context = Context::open(0)?;
     let device = cuda()?;
@@ -75,7 +86,7 @@ fn offloads() -> Outcome<(bool, Value)> {
     let network = network(IMAGE, slow);
     let kept = find(&Run::small(BATCH, IMAGE), &network)?;
     let (most, fastest) = (kept.planned, kept.seconds);
-    let by_plan = kept.measured == Some(most) && kept.lost == most as i64;
+    let by_plan = kept.is_as_planned();
     drop(kept.trainer);
     let run = Run { policy: "all", algos_from: Some(kept.schedule), ..Run::small(BATCH, IMAGE) };
     let mut found = find(&run, &network)?;
@@ -90,10 +101,7 @@ fn offloads() -> Outcome<(bool, Value)> {
         "hidden_copy_share": hidden, "predicted_hidden": predicted.hidden_copy_share(&found.schedule),
         "offloads": left, "should_have_stayed": wrong,
     });
-    let falls = by_plan
-        && found.measured == Some(found.planned)
-        && found.lost == found.planned as i64
-        && found.planned + (64 << 20) <= most;
+    let falls = by_plan && found.is_as_planned() && found.planned + LEAST_FALL <= most;
     let paced = found.seconds <= 2.0 * predicted.seconds && found.seconds <= 2.0 * fastest && hidden > 0.25;
     Ok((falls && paced && left > 0 && wrong.is_empty(), facts))
 }
