@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::dataset::Normalization;
 use crate::idx::Idx;
-use crate::{Error, Source, Splits, Synthetic, folder, sample};
+use crate::{Error, Normalization, Source, Splits, Synthetic, folder, sample};
 
 /// A data set that can be opened by name.
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +240,7 @@ pub const SYNTHETIC: Entry = Entry {
     classes: &[],
     shape: [3, 224, 224],
     n_samples: [12_800, 1_280],
-    mean_std: (0.0, 1.0),
+    mean_std: crate::synthetic::MEAN_STD,
     licence: "none needed",
     advice: "It is made as it is read.",
     sha256: None,

@@ -125,6 +125,7 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
         Op::BatchNormStats => {
             Err(ctx.refuse("statistics are differentiated together with the batch_norm that reads them"))
         }
+        Op::Normalise(_) => Err(ctx.refuse("bytes have no gradient; ask for the gradient of the normalised image")),
         Op::Accuracy => Err(ctx.refuse("counting right answers has no gradient")),
         _ => Err(ctx.refuse("gradients of gradients and of updates are not provided")),
     }

@@ -33,6 +33,7 @@ mod local_response_norm;
 mod loss_scale_update;
 mod max_pool2d;
 mod nhwc;
+mod normalise;
 mod plan;
 mod relu;
 mod sgd;
@@ -82,7 +83,7 @@ macro_rules! sources {
 pub const ALL: &[(&str, &str)] = sources! {
     f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "local_response_norm"
         "loss_scale_update" "max_pool2d" "softmax_cross_entropy" "unscale";
-    every type: "add" "concat" "dropout" "relu" "sgd";
+    every type: "add" "concat" "dropout" "normalise" "relu" "sgd";
     half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc";
 };
 
@@ -179,6 +180,7 @@ fn prepare_one(
         Op::BatchNormAddRelu(op) => batch_norm_relu::prepare_add(op, inputs, outputs),
         Op::BatchNormAddReluGrad(op) => batch_norm_relu::prepare_add_grad(op, inputs, outputs, workspace),
         Op::Cast(_) => cast::prepare(inputs, outputs),
+        Op::Normalise(op) => normalise::prepare(op, inputs, outputs),
         Op::Relu => relu::prepare(inputs, outputs),
         Op::ReluGrad => relu::prepare_grad(inputs, outputs),
         Op::ReluMask => relu::prepare_mask(inputs, outputs),
@@ -253,7 +255,7 @@ impl Takes {
             Op::AvgPool2d(_) | Op::AvgPool2dGrad(_) => Takes::Channels,
             Op::AdaptiveAvgPool2d(_) | Op::AdaptiveAvgPool2dGrad(_) => Takes::Channels,
             Op::Relu | Op::ReluGrad | Op::ReluMask | Op::ReluMaskGrad | Op::Add => Takes::Elements,
-            Op::Dropout(_) | Op::DropoutGrad(_) => Takes::Elements,
+            Op::Dropout(_) | Op::DropoutGrad(_) | Op::Normalise(_) => Takes::Elements,
             Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_) => Takes::Elements,
             Op::Cast(_) | Op::Sgd(_) => Takes::Anything,
             _ => Takes::Plain,

@@ -23,6 +23,7 @@ mod linear;
 mod local_response_norm;
 mod loss_scale_update;
 mod max_pool2d;
+mod normalise;
 mod relu;
 mod sgd;
 mod softmax_cross_entropy;
@@ -42,6 +43,7 @@ pub use group::Group;
 pub use local_response_norm::LocalResponseNorm;
 pub use loss_scale_update::LossScaleUpdate;
 pub use max_pool2d::{MaxPool2d, MaxPool2dIndicesGrad, NO_PLACE};
+pub use normalise::Normalise;
 pub use relu::mask_type;
 pub use sgd::Sgd;
 pub use softmax_cross_entropy::SoftmaxCrossEntropy;
@@ -88,6 +90,8 @@ pub enum Op {
     BatchNormAddReluGrad(BatchNorm),
     /// (X) → the same in another dtype, order or padding.
     Cast(Cast),
+    /// (image of bytes) → its numbers.
+    Normalise(Normalise),
     /// (X) → Y = max(X, 0).
     Relu,
     /// (Y, dY) → dX.
@@ -178,6 +182,7 @@ impl Op {
             Op::BatchNormAddRelu(_) => "batch_norm_add_relu",
             Op::BatchNormAddReluGrad(_) => "batch_norm_add_relu_grad",
             Op::Cast(_) => "cast",
+            Op::Normalise(_) => "normalise",
             Op::Relu => "relu",
             Op::ReluGrad => "relu_grad",
             Op::ReluMask => "relu_mask",
@@ -231,6 +236,7 @@ impl Op {
             Op::BatchNormAddRelu(_) => batch_norm_add_relu::infer(inputs),
             Op::BatchNormAddReluGrad(_) => batch_norm_add_relu::infer_grad(inputs),
             Op::Cast(op) => op.infer(inputs),
+            Op::Normalise(op) => op.infer(inputs),
             Op::Relu => relu::infer(inputs),
             Op::ReluGrad => relu::infer_grad(inputs),
             Op::ReluMask => relu::infer_mask(inputs),

@@ -11,6 +11,7 @@
 //! | convolution | X and W half, channels last; fewer than 8 channels of one group padded to 8 | half, channels last |
 //! | linear | X and W half | half |
 //! | flatten | X half, in the logical order | half |
+//! | normalise | bytes | half, in the logical order |
 //! | batch norm, ReLU, pools, add, concat, dropout | half, images channels last | the same |
 //! | local response norm, loss, accuracy | f32 in the logical order | f32 |
 //!
@@ -20,7 +21,7 @@
 
 use super::Rewritten;
 use super::rebuild::Rebuild;
-use crate::op::{Cast, Conv2d};
+use crate::op::{Cast, Conv2d, Normalise};
 use crate::{Graph, GraphError, LayerId, Node, Op, Phase, ValueId};
 use std::collections::BTreeMap;
 use vdnn_tensor::{DType, Layout, MemoryOrder, TensorType};
@@ -52,9 +53,17 @@ pub fn mixed(graph: &Graph, dtype: DType) -> Result<Rewritten, GraphError> {
         let Some(inputs) = lowering.operands(node)? else {
             return refuse(&node.name, format!("{} has no rule for half precision", node.op.kind()));
         };
-        lowering.rebuild.push(node, node.op.clone(), &inputs)?;
+        lowering.rebuild.push(node, in_type(&node.op, dtype), &inputs)?;
     }
     Ok(lowering.rebuild.finish())
+}
+
+/// The op in the new graph: one that says the type of its result says the half-precision one.
+fn in_type(op: &Op, dtype: DType) -> Op {
+    match op {
+        Op::Normalise(op) => Op::Normalise(Normalise { dtype, ..op.clone() }),
+        _ => op.clone(),
+    }
 }
 
 struct Lowering<'a> {
@@ -97,7 +106,7 @@ impl Lowering<'_> {
             Op::Linear => (Want::HalfLogical, &[0, 1]),
             Op::Flatten | Op::Unflatten(_) => (Want::HalfLogical, &[0]),
             Op::LocalResponseNorm(_) | Op::SoftmaxCrossEntropy(_) | Op::Accuracy => (Want::Wide, &[0]),
-            Op::BatchNormUpdate(_) | Op::Cast(_) => (Want::Wide, &[]),
+            Op::BatchNormUpdate(_) | Op::Cast(_) | Op::Normalise(_) => (Want::Wide, &[]),
             _ => return Ok(None),
         };
         for &index in which {
