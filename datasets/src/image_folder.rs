@@ -61,7 +61,8 @@ impl ImageFolder {
         let second = if validation.is_dir() { validation } else { folder.join(Split::Test.to_string()) };
         let test = ImageFolder::open(&second, size)?;
         if train.classes != test.classes {
-            let odd = |a: &ImageFolder, b: &ImageFolder| a.classes.iter().find(|class| !b.classes.contains(class)).cloned();
+            let odd =
+                |a: &ImageFolder, b: &ImageFolder| a.classes.iter().find(|class| !b.classes.contains(class)).cloned();
             let class = odd(&test, &train).or_else(|| odd(&train, &test)).unwrap_or_default();
             let expected = format!("the same classes in {} and {}", train.name, test.name);
             let found = format!("{} and {}; only one of them has {class}", train.classes.len(), test.classes.len());

@@ -91,7 +91,7 @@ impl FileCheck {
 
 /// All data sets, the default first.
 pub fn entries() -> [&'static Entry; 5] {
-    [&FASHION_MNIST_SAMPLE, &FASHION_MNIST, &MNIST, &IMAGE_FOLDER, &SYNTHETIC]
+    [&FASHION_MNIST_SAMPLE, &FASHION_MNIST, &MNIST, &JPEG_FOLDER, &SYNTHETIC]
 }
 
 /// The data set of this name.
@@ -241,8 +241,8 @@ pub const MNIST: Entry = Entry {
 };
 
 /// A folder of JPEGs of one's own.
-pub const IMAGE_FOLDER: Entry = Entry {
-    name: "image-folder",
+pub const JPEG_FOLDER: Entry = Entry {
+    name: "jpeg-folder",
     description: "JPEGs of any size from a folder, one folder a class: DIR/train/CLASS/….jpg and DIR/val/CLASS/….jpg",
     origin: Origin::Images,
     classes: &[],

@@ -1,9 +1,11 @@
 //! Bytes of an image made smaller or larger: by a triangle as wide as a pixel of the result is in the source, so that nothing
-//! between is left out, with bytes between the two directions.
+//! between is left out.
 //!
 //! ```text
-//!   source [h, w, 3] ──columns──► [rows that are wanted, size, 3] ──rows──► [3, size, size]
+//!   source [h, w, 3] ──rows──► one row [columns that are wanted, 3] ──columns──► [3, size, size]
 //! ```
+//!
+//! Rows first: there all columns of all channels are summed side by side.
 
 /// The part of an image that is wanted: the image is scaled to `scaled` pixels and `size` of them are taken from `first` on, in
 /// each direction.
@@ -35,62 +37,82 @@ impl Cut {
     }
 }
 
-/// Where one pixel of the result comes from: weights of the source's pixels from `first` on.
+/// Where the pixels of the result come from in one direction: each from equally many of the source, so that the loop over them
+/// is always as long.
 struct Taps {
-    first: usize,
+    /// The first pixel of the source, for each of the result.
+    first: Vec<usize>,
+    /// How many from there on.
+    count: usize,
+    /// Their weights, `[size, count]`.
     weights: Vec<f32>,
 }
 
-/// The taps of each wanted pixel of one direction.
-fn taps(cut: &Cut, axis: usize) -> Vec<Taps> {
-    let (source, scaled) = (cut.source[axis], cut.scaled[axis]);
-    let scale = source as f64 / scaled as f64;
-    let reach = scale.max(1.0);
-    let one = |pixel: usize| {
-        let centre = (pixel as f64 + 0.5) * scale;
-        let first = (centre - reach + 0.5).max(0.0) as usize;
-        let end = ((centre + reach + 0.5) as usize).min(source);
-        let weight = |at: usize| (1.0 - ((at as f64 + 0.5 - centre) / reach).abs()).max(0.0);
-        let weights: Vec<f64> = (first..end).map(weight).collect();
-        let sum: f64 = weights.iter().sum();
-        Taps { first, weights: weights.iter().map(|weight| (weight / sum) as f32).collect() }
-    };
-    (cut.first[axis]..cut.first[axis] + cut.size).map(one).collect()
+impl Taps {
+    fn new(cut: &Cut, axis: usize) -> Self {
+        let source = cut.source[axis];
+        let scale = source as f64 / cut.scaled[axis] as f64;
+        let reach = scale.max(1.0);
+        let count = ((2.0 * reach).ceil() as usize + 1).min(source);
+        let (mut first, mut weights) = (Vec::with_capacity(cut.size), Vec::with_capacity(cut.size * count));
+        for pixel in cut.first[axis]..cut.first[axis] + cut.size {
+            let centre = (pixel as f64 + 0.5) * scale;
+            let start = ((centre - reach + 0.5).max(0.0) as usize).min(source - count);
+            let weight = |at: usize| (1.0 - ((at as f64 + 0.5 - centre) / reach).abs()).max(0.0);
+            let sum: f64 = (start..start + count).map(weight).sum();
+            weights.extend((start..start + count).map(|at| (weight(at) / sum) as f32));
+            first.push(start);
+        }
+        Taps { first, count, weights }
+    }
+
+    /// The first pixel and the weights, for each pixel of the result.
+    fn each(&self) -> impl Iterator<Item = (usize, &[f32])> {
+        self.first.iter().copied().zip(self.weights.chunks_exact(self.count.max(1)))
+    }
 }
 
 /// Writes a cut of `source` (`[h, w, 3]`) to `to` (`[3, size, size]`).
 pub(crate) fn resample(source: &[u8], cut: &Cut, to: &mut [u8]) {
-    let (rows, columns) = (taps(cut, 0), taps(cut, 1));
-    let wanted = match (rows.first(), rows.last()) {
-        (Some(first), Some(last)) => first.first..last.first + last.weights.len(),
-        _ => return,
-    };
+    let (rows, columns) = (Taps::new(cut, 0), Taps::new(cut, 1));
+    let (Some(first), Some(last)) = (columns.first.first(), columns.first.last()) else { return };
+    let wanted = first * 3..(last + columns.count) * 3;
     let (pitch, size) = (cut.source[1] * 3, cut.size);
-    // [wanted rows, size, 3]
-    let mut narrow = vec![0u8; wanted.len() * size * 3];
-    for (row, narrow) in wanted.clone().zip(narrow.chunks_exact_mut(size * 3)) {
-        let row = &source[row * pitch..][..pitch];
-        for (taps, pixel) in columns.iter().zip(narrow.chunks_exact_mut(3)) {
-            let from = row[taps.first * 3..].chunks_exact(3);
-            let mut sum = [0.5f32; 3];
-            for (weight, from) in taps.weights.iter().zip(from) {
-                sum.iter_mut().zip(from).for_each(|(sum, &byte)| *sum += weight * f32::from(byte));
+    // [columns that are wanted, 3]
+    let mut sums = vec![0f32; wanted.len()];
+    let [red, green, blue] = planes(to, size);
+    for (y, (row, weights)) in rows.each().enumerate() {
+        sums.fill(0.0);
+        for (weight, row) in weights.iter().zip(source[row * pitch..].chunks_exact(pitch)) {
+            let row = &row[wanted.clone()];
+            sums.iter_mut().zip(row).for_each(|(sum, &byte)| *sum += weight * f32::from(byte));
+        }
+        let lines = [&mut *red, &mut *green, &mut *blue].map(|plane| &mut plane[y * size..][..size]);
+        columns_of(&sums, wanted.start, &columns, lines);
+    }
+}
+
+/// One row of each channel of the result.
+fn columns_of(sums: &[f32], start: usize, columns: &Taps, [red, green, blue]: [&mut [u8]; 3]) {
+    let pixels = red.iter_mut().zip(green).zip(blue).zip(columns.each());
+    for (((red, green), blue), (first, weights)) in pixels {
+        let from = &sums[first * 3 - start..][..weights.len() * 3];
+        // A half, because what follows cuts off.
+        let mut sum = [0.5f32; 3];
+        for (tap, weight) in weights.iter().enumerate() {
+            for channel in 0..3 {
+                sum[channel] += weight * from[tap * 3 + channel];
             }
-            pixel.iter_mut().zip(sum).for_each(|(byte, sum)| *byte = sum as u8);
         }
+        (*red, *green, *blue) = (sum[0] as u8, sum[1] as u8, sum[2] as u8);
     }
-    let mut sums = vec![0f32; size * 3];
-    for (y, taps) in rows.iter().enumerate() {
-        sums.fill(0.5);
-        let from = narrow[(taps.first - wanted.start) * size * 3..].chunks_exact(size * 3);
-        for (weight, from) in taps.weights.iter().zip(from) {
-            sums.iter_mut().zip(from).for_each(|(sum, &byte)| *sum += weight * f32::from(byte));
-        }
-        for (channel, plane) in to.chunks_exact_mut(size * size).enumerate() {
-            let sums = sums.iter().skip(channel).step_by(3);
-            plane[y * size..][..size].iter_mut().zip(sums).for_each(|(byte, &sum)| *byte = sum as u8);
-        }
-    }
+}
+
+/// The three channels of `[3, size, size]`.
+fn planes(image: &mut [u8], size: usize) -> [&mut [u8]; 3] {
+    let (red, rest) = image.split_at_mut(size * size);
+    let (green, blue) = rest.split_at_mut(size * size);
+    [red, green, blue]
 }
 
 #[cfg(test)]

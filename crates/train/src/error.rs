@@ -111,7 +111,9 @@ pub enum TrainError {
         form: &'static str,
     },
     /// A second batch was to be copied to the device, and there is no room for one.
-    #[error("there is no room for a second batch on the device: set Recipe::staging, or load each batch before its step")]
+    #[error(
+        "there is no room for a second batch on the device: set Recipe::staging, or load each batch before its step"
+    )]
     NoStaging,
     /// A checkpoint file could not be written or read.
     #[error("{}: {reason}", path.display())]

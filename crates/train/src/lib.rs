@@ -28,7 +28,5 @@ pub use loss_scale::{INITIAL_LOSS_SCALE, LossScale};
 pub use mean::WeightedMean;
 pub use plan::{Encodings, Planned, Settings, Subject};
 pub use program::{BuildError, Network, Optimization};
-pub use trainer::{
-    Evaluation, EvaluationSum, LoadedBatch, Recipe, RunningStep, StagedBatch, StepResult, Trainer,
-};
+pub use trainer::{Evaluation, EvaluationSum, LoadedBatch, Recipe, RunningStep, StagedBatch, StepResult, Trainer};
 pub use weights::weights_sha256;

@@ -33,8 +33,7 @@ fn all(loader: Loader) -> Vec<Held> {
 #[test]
 fn an_epoch_holds_every_sample_once() {
     let batches = all(loader(small(50), LastBatch::Keep, options(2, 1)));
-    let mut seen: Vec<usize> =
-        batches.iter().flat_map(|b| b.3.chunks(6).map(|image| usize::from(image[0]))).collect();
+    let mut seen: Vec<usize> = batches.iter().flat_map(|b| b.3.chunks(6).map(|image| usize::from(image[0]))).collect();
     let labels: Vec<i32> = batches.iter().flat_map(|b| b.4.clone()).collect();
     assert!(seen.iter().zip(labels).all(|(&sample, label)| (sample % 3) as i32 == label), "labels follow their images");
     seen.sort_unstable();

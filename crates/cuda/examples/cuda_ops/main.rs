@@ -115,7 +115,9 @@ fn main() {
     let wordy = words.iter().position(|word| word == "model" || word == "account").unwrap_or(words.len());
     let (mut parts, rest) = (words[..wordy].to_vec(), &words[wordy..]);
     if words.is_empty() {
-        parts = ["ops", "half", "pieces", "nets", "policies", "memory", "feeding", "disk", "profile"].map(String::from).to_vec();
+        parts = ["ops", "half", "pieces", "nets", "policies", "memory", "feeding", "disk", "profile"]
+            .map(String::from)
+            .to_vec();
     }
     parts.extend(rest.first().cloned());
     // The context is kept, so that devices opened one after the other do not each make one.

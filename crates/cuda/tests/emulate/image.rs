@@ -7,7 +7,8 @@ use vdnn_cuda::kernels::Operand;
 use vdnn_graph::op::{Normalise, Op};
 use vdnn_tensor::{DType, TensorType};
 
-const SHAPES: [[u64; 4]; 6] = [[2, 3, 8, 8], [3, 1, 28, 28], [2, 3, 7, 5], [2, 5, 4, 6], [1, 3, 100, 100], [2, 7, 3, 1]];
+const SHAPES: [[u64; 4]; 6] =
+    [[2, 3, 8, 8], [3, 1, 28, 28], [2, 3, 7, 5], [2, 5, 4, 6], [1, 3, 100, 100], [2, 7, 3, 1]];
 
 fn op(channels: u64, dtype: DType) -> Normalise {
     let numbers = |from: f32, step: f32| (0..channels).map(|c| from + step * c as f32).collect();
@@ -37,7 +38,11 @@ fn every_byte_is_looked_up() {
             if !run(&Op::Normalise(op.clone()), &[x], &[y.operand()]) {
                 return;
             }
-            assert_bits(&format!("{dims:?} {place:?}"), &y.values(), &expected(&op, dims, &image[skip..skip + count as usize]));
+            assert_bits(
+                &format!("{dims:?} {place:?}"),
+                &y.values(),
+                &expected(&op, dims, &image[skip..skip + count as usize]),
+            );
         }
     }
 }

@@ -85,7 +85,9 @@ fn bytes_of(model: &str, passes: Passes) -> Setup<'_> {
 /// Every policy, over bytes, staged: the bits of `none` with the same algorithms, and no byte beyond the plan.
 #[test]
 fn no_policy_changes_a_bit_of_a_staged_run() {
-    for (policy, model) in [("all-m", "vgg-small"), ("conv-m", "resnet-small"), ("baseline-m", "vgg-small"), ("none-m", "vgg-small")] {
+    for (policy, model) in
+        [("all-m", "vgg-small"), ("conv-m", "resnet-small"), ("baseline-m", "vgg-small"), ("none-m", "vgg-small")]
+    {
         let setup = Setup { staging: true, ..bytes(policy, model) };
         let mut trainer = trainer(&setup).unwrap();
         let found = staged(&setup, &mut trainer);

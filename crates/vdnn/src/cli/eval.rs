@@ -2,8 +2,8 @@
 
 use super::Report;
 use super::args::{DataArgs, DeviceArgs, ModelArgs, PlanArgs};
-use super::resolve;
 use super::data::{Run, open_data, with_data_shape};
+use super::resolve;
 use super::train::{checkpoint_file, open_device};
 use anyhow::Result;
 use clap::Args;

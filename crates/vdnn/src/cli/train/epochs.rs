@@ -37,14 +37,7 @@ pub struct Log {
 type Coming = (LoadedBatch, usize);
 
 /// Trains all epochs.
-pub fn train(
-    args: &TrainArgs,
-    run: &Run,
-    trainer: &mut Trainer,
-    log: &mut Log,
-    seed: u64,
-    quiet: bool,
-) -> Result<()> {
+pub fn train(args: &TrainArgs, run: &Run, trainer: &mut Trainer, log: &mut Log, seed: u64, quiet: bool) -> Result<()> {
     let loader = run.train_loader(args.epochs)?;
     let per_epoch = loader.sampler().batches_per_epoch() as u64;
     let rate = learning_rate(args, per_epoch);
