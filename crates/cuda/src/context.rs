@@ -232,7 +232,7 @@ impl Stream {
         const NOT_READY: u32 = 600;
         // SAFETY: the handle lives.
         let status = unsafe { (self.context.driver.functions.stream_query)(self.queue.raw) };
-        status as u32 != NOT_READY
+        status != NOT_READY
     }
 
     /// Records what `enqueue` puts on this stream, and on streams that fork from and join it, as one graph.
