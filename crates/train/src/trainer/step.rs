@@ -51,7 +51,7 @@ impl EvaluationSum {
 }
 
 /// A step that the device is working on. All that can be done meanwhile is to [stage](RunningStep::stage) the next batch.
-/// Dropped, it waits for the device and leaves the result.
+/// Dropped, it waits for the device: the step counts, and what came of it is not told.
 #[must_use = "RunningStep::finish says what became of it"]
 pub struct RunningStep<'a> {
     trainer: &'a mut Trainer,
@@ -74,6 +74,10 @@ impl RunningStep<'_> {
     /// # Errors
     /// As [`Trainer::step_loaded`].
     pub fn finish(mut self) -> Result<StepResult, TrainError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<StepResult, TrainError> {
         self.joined = true;
         self.trainer.executor.finish()?;
         self.trainer.outcome(self.batch, self.before)
@@ -84,7 +88,7 @@ impl Drop for RunningStep<'_> {
     fn drop(&mut self) {
         if !self.joined {
             // Nobody is left to hear of a failure; the device reports one that lasts to the next call.
-            let _ = self.trainer.executor.finish();
+            let _ = self.end();
         }
     }
 }
