@@ -27,6 +27,7 @@ pub struct Run<'a> {
     pub optimizer: Optimizer,
     pub algos_from: Option<Schedule>,
     pub encodings: Encodings,
+    pub staging: bool,
 }
 
 impl Run<'_> {
@@ -46,6 +47,7 @@ impl Run<'_> {
             optimizer,
             algos_from: None,
             encodings: Encodings::Auto,
+            staging: false,
         }
     }
 
@@ -66,6 +68,7 @@ impl Run<'_> {
             eval_batches: Vec::new(),
             optimization,
             settings,
+            staging: self.staging,
             deterministic: true,
             seed: 1,
         };
@@ -86,7 +89,7 @@ impl Run<'_> {
         let mut losses = Vec::new();
         for step in 0..steps {
             let (images, labels) = self.batch(step);
-            losses.push(trainer.step(Feed { images: &images, labels: &labels }, 0.02)?.loss);
+            losses.push(trainer.step(Feed::new(&images, &labels), 0.02)?.loss);
         }
         Ok(losses)
     }

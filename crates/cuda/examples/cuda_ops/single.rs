@@ -132,6 +132,11 @@ impl Build {
         self.input("labels", TensorType::new([n], DType::I32))
     }
 
+    /// An image of bytes.
+    pub fn pixels(&mut self, dims: &[u64]) -> ValueId {
+        self.input("pixels", TensorType::new(dims, DType::U8))
+    }
+
     /// The iteration, 3.
     pub fn iteration(&mut self) -> ValueId {
         self.input("iteration", TensorType::new([1], DType::U64))
@@ -217,6 +222,7 @@ fn fill(name: &str, ty: &TensorType) -> Vec<u8> {
     let count = ty.shape.elements();
     match ty.dtype {
         DType::U64 => 3u64.to_le_bytes().to_vec(),
+        DType::U8 => (0..count).map(|_| (random.uniform() * 256.0) as u8).collect(),
         DType::I32 => (0..count).flat_map(|_| ((random.uniform() * 10.0) as i32).min(9).to_le_bytes()).collect(),
         _ if name.starts_with("awkward") => {
             (0..count).flat_map(|_| round(awkward(&mut random)).to_le_bytes()).collect()
