@@ -261,7 +261,7 @@ impl Takes {
             Op::AdaptiveAvgPool2d(_) | Op::AdaptiveAvgPool2dGrad(_) => Takes::Channels,
             Op::Relu | Op::ReluGrad | Op::ReluMask | Op::ReluMaskGrad | Op::Add => Takes::Elements,
             Op::Dropout(_) | Op::DropoutGrad(_) | Op::Normalise(_) => Takes::Elements,
-            Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_) => Takes::Elements,
+            Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_) | Op::Unscale(_) => Takes::Elements,
             Op::Cast(_) | Op::Sgd(_) | Op::Unfold(_) | Op::UnfoldGrad(_) => Takes::Anything,
             _ => Takes::Plain,
         }
