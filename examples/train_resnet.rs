@@ -58,16 +58,19 @@ fn run(device: DeviceName, policy: &str) -> Result<Run> {
         eval_batches: vec![],
         optimization: Optimization::sgd(0.9, 5e-4),
         settings: Settings::new(policies::find(policy).context("no such policy")?, device.links()),
+        staging: false,
         deterministic: true,
         seed: 0,
     };
     let mut trainer = Trainer::new(&network, open_device(device)?, &recipe)?;
     let data = datasets::open("fashion-mnist-sample", &OpenOptions::default())?;
     let sampler = Sampler::new(data.train.len(), BATCH as usize, Order::Shuffled { seed: 0 }, LastBatch::Drop)?;
+    let normalization = data.train.normalization().clone();
     let (mut losses, mut correct) = (Vec::new(), 0);
     for batch in Loader::new(data.train, sampler, &LoaderOptions::default())?.take(STEPS) {
         let batch = batch?;
-        let result = trainer.step(Feed { images: &batch.images, labels: &batch.labels }, 0.05)?;
+        let numbers = normalization.apply(&batch.images, 28 * 28);
+        let result = trainer.step(Feed::new(&numbers, &batch.labels), 0.05)?;
         losses.push(result.loss);
         correct += result.correct;
     }

@@ -15,9 +15,10 @@ use vdnn::prelude::*;
 
 const BATCH: u64 = 64;
 
-/// Two groups of convolutions and a classifier, for images `[N, 1, 28, 28]`.
+/// Two groups of convolutions and a classifier, for images `[N, 1, 28, 28]` of bytes, which the network normalises.
 fn network(batch_size: u64, mode: Mode) -> Result<Net, BuildError> {
-    let options = NetOptions { batch_size, image: [1, 28, 28], mode, ..NetOptions::default() };
+    let bytes = Normalise { mean: vec![0.286_041], std: vec![0.353_024], dtype: DType::F32 };
+    let options = NetOptions { batch_size, image: [1, 28, 28], bytes: Some(bytes), mode, ..NetOptions::default() };
     let mut net = Net::new("tiny-vgg", &options)?;
     let body = Sequential::new()
         .then("conv1_1", Conv2d::new(1, 16, 3).padding(1)) // [N, 16, 28, 28]
@@ -47,6 +48,7 @@ fn trainer(device: DeviceName, budget: Option<u64>) -> Result<Trainer> {
         eval_batches: vec![BATCH],
         optimization: Optimization::sgd(0.9, 5e-4),
         settings,
+        staging: true,
         deterministic: true,
         seed: 0,
     };
@@ -62,20 +64,27 @@ fn main() -> Result<()> {
     let data = datasets::open("fashion-mnist-sample", &OpenOptions::default())?;
     let order = Order::Shuffled { seed: 0 };
     let sampler = Sampler::new(data.train.len(), BATCH as usize, order, LastBatch::Drop)?;
-    for batch in Loader::new(data.train, sampler, &LoaderOptions { epochs: 2, ..LoaderOptions::default() })? {
-        let batch = batch?;
+    let mut loader = Loader::new(data.train, sampler, &LoaderOptions { epochs: 2, ..LoaderOptions::default() })?;
+    let first = loader.next().context("no training images")??;
+    let mut coming = Some(trainer.load(Feed::new(&first.images, &first.labels))?);
+    while let Some(batch) = coming {
         let step = trainer.iteration();
-        let result = trainer.step(Feed { images: &batch.images, labels: &batch.labels }, 0.02)?;
+        let mut running = trainer.begin_step(batch, 0.02)?;
+        // The next batch is fetched, and copied beside the one in use, while the device works.
+        let next = loader.next().transpose()?;
+        let staged = next.map(|next| running.stage(Feed::new(&next.images, &next.labels))).transpose()?;
+        let result = running.finish()?;
         if step.is_multiple_of(50) {
             println!("step {step:3}  loss {:.4}  right {}/{}", result.loss, result.correct, result.samples);
         }
+        coming = staged.map(|staged| trainer.load_staged(staged)).transpose()?;
     }
 
     let sampler = Sampler::new(data.test.len(), BATCH as usize, Order::Sequential, LastBatch::Drop)?;
     let mut sum = EvaluationSum::default();
     for batch in Loader::new(data.test, sampler, &LoaderOptions::default())? {
         let batch = batch?;
-        trainer.evaluate_batch(Feed { images: &batch.images, labels: &batch.labels }, &mut sum)?;
+        trainer.evaluate_batch(Feed::new(&batch.images, &batch.labels), &mut sum)?;
     }
     let test = sum.result().context("no test images")?;
     println!("test    loss {:.4}  accuracy {:.2} % of {}", test.loss, test.accuracy * 100.0, test.samples);

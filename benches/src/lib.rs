@@ -13,6 +13,7 @@ pub mod kernels;
 use anyhow::{Result, bail};
 use clap::Args;
 use vdnn::graph::Precision;
+use vdnn::graph::op::Normalise;
 use vdnn::graph::passes::Passes;
 use vdnn::memory::{State, Sync};
 use vdnn::prelude::*;
@@ -71,6 +72,12 @@ pub struct Setup {
     /// Issue commands one by one instead of launching a captured graph.
     #[arg(long)]
     pub no_replay: bool,
+    /// Images come to the device as bytes, which the network normalises.
+    #[arg(long)]
+    pub bytes: bool,
+    /// Room for a second batch on the device; `step` then copies one while each step runs, as training does.
+    #[arg(long)]
+    pub stage: bool,
     /// Take algorithms from this schedule file.
     #[arg(long)]
     pub algos_from: Option<std::path::PathBuf>,
@@ -101,6 +108,7 @@ impl Setup {
                 dropout: Some(0.0),
                 precision,
                 passes,
+                bytes: setup.bytes.then(|| evenly(setup.channels.unwrap_or(3))),
                 ..ModelOptions::default()
             };
             vdnn::models::build(&setup.model, &options).map_err(Into::into)
@@ -131,8 +139,15 @@ impl Setup {
             eval_batches: Vec::new(),
             optimization: Optimization::sgd(0.9, self.weight_decay),
             settings,
+            staging: self.stage,
             deterministic: self.deterministic,
             seed: 0,
         })
     }
+}
+
+/// For bytes of which each is as likely as another.
+fn evenly(channels: u64) -> Normalise {
+    let of = |number: f32| vec![number; channels as usize];
+    Normalise { mean: of(0.5), std: of(0.289_805), dtype: DType::F32 }
 }

@@ -11,8 +11,8 @@ use crate::{Error, Position};
 /// A batch in host memory. Dropping it gives its buffers back to the loader.
 #[derive(Debug)]
 pub struct Batch {
-    /// Normalised images, `[len, C, H, W]`.
-    pub images: Vec<f32>,
+    /// Images as they are stored, `[len, C, H, W]`.
+    pub images: Vec<u8>,
     /// Labels, `[len]`.
     pub labels: Vec<i32>,
     /// Epoch, from 0.
@@ -41,7 +41,7 @@ impl Batch {
         let wanted = len.checked_mul(n_elements).ok_or_else(no_memory)?;
         let (mut images, mut labels) = pool.take();
         images.try_reserve_exact(wanted.saturating_sub(images.len())).map_err(|_| no_memory())?;
-        images.resize(wanted, 0.0);
+        images.resize(wanted, 0);
         labels.resize(len, 0);
         let Position { epoch, batch: index } = position;
         Ok(Batch { images, labels, epoch, index, len, pool: Arc::clone(pool) })
@@ -54,7 +54,7 @@ impl Drop for Batch {
     }
 }
 
-type Buffers = (Vec<f32>, Vec<i32>);
+type Buffers = (Vec<u8>, Vec<i32>);
 
 /// Buffers of dropped batches, waiting for the next ones.
 #[derive(Debug)]

@@ -1,22 +1,12 @@
-//! A labelled set of byte images in memory, normalised and padded as it is read.
+//! A labelled set of byte images in memory, padded as it is read.
 //!
 //! ```text
-//!  images [len, C, h, w] u8  ──read(i)──►  image [C, H, W] f32 = (u8 / 255 - mean[c]) / std[c]
-//!                                          H, W ≥ h, w: the border is what a black pixel normalises to
+//!  images [len, C, h, w] u8  ──read(i)──►  image [C, H, W] u8, H, W ≥ h, w: the border is black
 //! ```
 //!
 //! Images are never scaled: interpolation is a choice that belongs to whoever prepares the data.
 
-use crate::{Error, Source, Split};
-
-/// Mean and standard deviation of each channel, of pixels read as 0 to 1.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Normalization {
-    /// Mean per channel, `[C]`.
-    pub mean: Vec<f32>,
-    /// Standard deviation per channel, `[C]`, above zero.
-    pub std: Vec<f32>,
-}
+use crate::{Error, Normalization, Source, Split};
 
 /// A labelled set of byte images in memory.
 #[derive(Clone, Debug)]
@@ -29,7 +19,6 @@ pub struct Dataset {
     size: [usize; 2],         // [H, W] of what is read
     classes: Vec<String>,
     normalization: Normalization,
-    levels: Vec<[f32; 256]>, // [C][byte] → normalised value
 }
 
 impl Dataset {
@@ -49,10 +38,9 @@ impl Dataset {
         check_images(name, &images, labels.len(), shape)?;
         check_labels(name, &labels, classes.len())?;
         normalization.check(name, shape[0])?;
-        let levels = (0..shape[0]).map(|c| normalization.levels(c)).collect();
         let size = [shape[1], shape[2]];
         let name = name.to_string();
-        Ok(Dataset { name, split, images, labels, stored_shape: shape, size, classes, normalization, levels })
+        Ok(Dataset { name, split, images, labels, stored_shape: shape, size, classes, normalization })
     }
 
     /// The same data set with images padded with black to `size` × `size`, centred; where the border is odd, the
@@ -85,11 +73,6 @@ impl Dataset {
         &self.labels
     }
 
-    /// Mean and deviation that reading subtracts and divides by.
-    pub fn normalization(&self) -> &Normalization {
-        &self.normalization
-    }
-
     /// Mean and deviation of this very data (unpadded), from exact integer sums.
     pub fn measure(&self) -> Normalization {
         let [channels, height, width] = self.stored_shape;
@@ -115,47 +98,26 @@ impl Source for Dataset {
         &self.classes
     }
 
-    fn read(&self, index: usize, image: &mut [f32]) -> Result<i32, Error> {
+    fn normalization(&self) -> &Normalization {
+        &self.normalization
+    }
+
+    fn read(&self, index: usize, image: &mut [u8]) -> Result<i32, Error> {
         let [channels, height, width] = self.stored_shape;
         let [out_height, out_width] = self.size;
         let (top, left) = ((out_height - height) / 2, (out_width - width) / 2);
-        let stored = &self.images[index * channels * height * width..];
-        for (c, levels) in self.levels.iter().enumerate() {
-            let plane = &mut image[c * out_height * out_width..][..out_height * out_width];
-            if self.size != [height, width] {
-                plane.fill(levels[0]);
-            }
-            for y in 0..height {
-                let from = &stored[(c * height + y) * width..][..width];
-                let to = &mut plane[(top + y) * out_width + left..][..width];
-                for (to, &byte) in to.iter_mut().zip(from) {
-                    *to = levels[usize::from(byte)];
-                }
-            }
+        let stored = &self.images[index * channels * height * width..][..channels * height * width];
+        if self.size == [height, width] {
+            image.copy_from_slice(stored);
+            return Ok(self.labels[index]);
+        }
+        image.fill(0);
+        for (row, from) in stored.chunks_exact(width).enumerate() {
+            let (c, y) = (row / height, row % height);
+            let at = (c * out_height + top + y) * out_width + left;
+            image[at..at + width].copy_from_slice(from);
         }
         Ok(self.labels[index])
-    }
-}
-
-impl Normalization {
-    /// Mean 0 and deviation 1: pixels stay 0 to 1.
-    pub fn identity(channels: usize) -> Normalization {
-        Normalization { mean: vec![0.0; channels], std: vec![1.0; channels] }
-    }
-
-    fn check(&self, name: &str, channels: usize) -> Result<(), Error> {
-        let finite = self.mean.iter().all(|m| m.is_finite()) && self.std.iter().all(|s| s.is_finite() && *s > 0.0);
-        if finite && self.mean.len() == channels && self.std.len() == channels {
-            return Ok(());
-        }
-        let expected = format!("{channels} means and {channels} deviations above zero");
-        Err(Error::Inconsistent { name: name.into(), expected, found: format!("{:?} and {:?}", self.mean, self.std) })
-    }
-
-    /// The normalised value of every byte in a channel.
-    fn levels(&self, channel: usize) -> [f32; 256] {
-        let (mean, std) = (f64::from(self.mean[channel]), f64::from(self.std[channel]));
-        std::array::from_fn(|byte| ((byte as f64 / 255.0 - mean) / std) as f32)
     }
 }
 

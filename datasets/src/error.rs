@@ -33,6 +33,15 @@ pub enum Error {
         /// Where the files can be had.
         advice: String,
     },
+    /// A folder of images has none.
+    #[error(
+        "no JPEGs at {}: expected folders train and val (or test), in each a folder for every class, in each of these files \
+         ending in .jpg or .jpeg", folder.display()
+    )]
+    NoImages {
+        /// The folder that is not there, or lacks classes or images.
+        folder: PathBuf,
+    },
     /// A data set that is read from a folder was asked for without one.
     #[error("the data set '{name}' is read from a folder and none was given: pass --data-dir. {advice}")]
     FolderNeeded {

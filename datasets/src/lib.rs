@@ -17,11 +17,13 @@
 //! let sampler = Sampler::new(splits.train.len(), 64, Order::Shuffled { seed: 0 }, LastBatch::Keep)?;
 //! let mut samples = 0;
 //! for batch in Loader::new(splits.train, sampler, &LoaderOptions::default())? {
-//!     samples += batch?.len; // images [len, 1, 28, 28], labels [len]
+//!     samples += batch?.len; // images [len, 1, 28, 28] of bytes, labels [len]
 //! }
 //! assert_eq!(samples, 10_000);
 //! # Ok::<(), vdnn_datasets::Error>(())
 //! ```
+//!
+//! Images are bytes from the source to the device, and a [`Normalization`] goes with them.
 //!
 //! Three promises hold everywhere. The order of samples is a pure function of (seed, epoch), so a run resumes at
 //! any batch without replaying. The number of workers never changes a batch. A file that is not what it should be
@@ -34,18 +36,23 @@ mod dataset;
 mod error;
 mod folder;
 pub mod idx;
+mod image_folder;
 mod loader;
+mod normalization;
 pub mod registry;
+mod resample;
 mod sample;
 mod sampler;
 mod source;
 mod synthetic;
 
 pub use batch::Batch;
-pub use dataset::{Dataset, Normalization};
+pub use dataset::Dataset;
 pub use error::Error;
 pub use folder::{load_folder, read_folder};
+pub use image_folder::ImageFolder;
 pub use loader::{Loader, LoaderOptions};
+pub use normalization::Normalization;
 pub use sample::fashion_mnist_sample;
 pub use sampler::{LastBatch, Order, Position, SHUFFLE_VERSION, Sampler};
 pub use source::{Source, Split, Splits};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::dataset::Normalization;
 use crate::idx::Idx;
-use crate::{Error, Source, Splits, Synthetic, folder, sample};
+use crate::{Error, ImageFolder, Normalization, Source, Splits, Synthetic, folder, sample};
 
 /// A data set that can be opened by name.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +40,8 @@ pub enum Origin {
     Embedded,
     /// A folder that the user names.
     Folder,
+    /// A folder of images that the user names.
+    Images,
     /// A random number generator.
     Generated,
 }
@@ -89,8 +90,8 @@ impl FileCheck {
 }
 
 /// All data sets, the default first.
-pub fn entries() -> [&'static Entry; 4] {
-    [&FASHION_MNIST_SAMPLE, &FASHION_MNIST, &MNIST, &SYNTHETIC]
+pub fn entries() -> [&'static Entry; 5] {
+    [&FASHION_MNIST_SAMPLE, &FASHION_MNIST, &MNIST, &JPEG_FOLDER, &SYNTHETIC]
 }
 
 /// The data set of this name.
@@ -120,6 +121,11 @@ pub fn open(name: &str, options: &OpenOptions<'_>) -> Result<Splits<Arc<dyn Sour
     let splits = match entry.origin {
         Origin::Embedded => sample::fashion_mnist_sample()?,
         Origin::Folder => folder::load_folder(entry, needed_folder(entry, options.folder)?)?,
+        Origin::Images => {
+            let size = options.image_size.unwrap_or(entry.shape[1]);
+            let Splits { train, test } = ImageFolder::open_splits(needed_folder(entry, options.folder)?, size)?;
+            return Ok(Splits { train: Arc::new(train), test: Arc::new(test) });
+        }
         Origin::Generated => return open_synthetic(entry, options),
     };
     let Splits { mut train, mut test } = splits;
@@ -135,7 +141,8 @@ pub fn open(name: &str, options: &OpenOptions<'_>) -> Result<Splits<Arc<dyn Sour
 /// A missing folder or file, and a file that does not decode. A sum that differs is a result, not an error.
 pub fn verify(entry: &Entry, folder: Option<&Path>) -> Result<Vec<FileCheck>, Error> {
     let files: Vec<(String, Idx)> = match entry.origin {
-        Origin::Generated => return Ok(Vec::new()),
+        // What a user's own folder holds nobody has published.
+        Origin::Generated | Origin::Images => return Ok(Vec::new()),
         Origin::Embedded => sample::decode_all()?.map(|(name, idx)| (name.to_string(), idx)).into(),
         Origin::Folder => {
             let read = folder::read_folder(entry, needed_folder(entry, folder)?)?;
@@ -233,6 +240,20 @@ pub const MNIST: Entry = Entry {
     sha256: None,
 };
 
+/// A folder of JPEGs of one's own.
+pub const JPEG_FOLDER: Entry = Entry {
+    name: "jpeg-folder",
+    description: "JPEGs of any size from a folder, one folder a class: DIR/train/CLASS/….jpg and DIR/val/CLASS/….jpg",
+    origin: Origin::Images,
+    classes: &[],
+    shape: [3, 224, 224],
+    n_samples: [0, 0],
+    mean_std: (0.449, 0.226),
+    licence: "its owner's",
+    advice: "ImageNet as torchvision keeps it is such a folder.",
+    sha256: None,
+};
+
 /// Random images, for measuring speed.
 pub const SYNTHETIC: Entry = Entry {
     name: "synthetic",
@@ -241,7 +262,7 @@ pub const SYNTHETIC: Entry = Entry {
     classes: &[],
     shape: [3, 224, 224],
     n_samples: [12_800, 1_280],
-    mean_std: (0.0, 1.0),
+    mean_std: crate::synthetic::MEAN_STD,
     licence: "none needed",
     advice: "It is made as it is read.",
     sha256: None,

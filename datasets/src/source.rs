@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Error;
+use crate::{Error, Normalization};
 
 /// Numbered samples of one shape, each with a label.
 ///
@@ -16,11 +16,13 @@ pub trait Source: Send + Sync {
     fn shape(&self) -> [usize; 3];
     /// Names of the classes; label `i` is class `i`.
     fn classes(&self) -> &[String];
-    /// Writes every element of `image` (`[C, H, W]`, normalised) and returns the label of sample `index` < `len()`.
+    /// Mean and deviation of each channel.
+    fn normalization(&self) -> &Normalization;
+    /// Writes every byte of `image` (`[C, H, W]`) and returns the label of sample `index` < `len()`.
     ///
     /// # Errors
     /// [`Error::Sample`] where the sample cannot be read; it names the file.
-    fn read(&self, index: usize, image: &mut [f32]) -> Result<i32, Error>;
+    fn read(&self, index: usize, image: &mut [u8]) -> Result<i32, Error>;
 
     /// Whether there is no sample.
     fn is_empty(&self) -> bool {

@@ -1,16 +1,20 @@
 //! Random images of any shape, for measuring a network's speed without its data.
 //!
-//! An image is a pure function of (seed, index) and costs a few instructions per four elements, so that loading
+//! An image is a pure function of (seed, index) and costs a few instructions per eight bytes, so that loading
 //! does not hide what is measured. There is nothing to learn in it: labels do not depend on pixels.
 
-use crate::{Error, Source};
+use crate::{Error, Normalization, Source};
+
+/// Mean and deviation of bytes of which each is as likely as another: 1/2, and √((256² − 1) / 12) / 255.
+pub(crate) const MEAN_STD: (f32, f32) = (0.5, 0.289_805);
 
 /// Random images with random labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Synthetic {
     len: usize,
     shape: [usize; 3], // [C, H, W]
     classes: Vec<String>,
+    normalization: Normalization,
     seed: u64,
 }
 
@@ -26,14 +30,16 @@ impl Synthetic {
         if len == 0 || len > 1 << 28 {
             return bad("number of synthetic samples", len.to_string(), "1 to 268435456");
         }
-        if !n_elements.is_some_and(|n| n > 0 && n <= isize::MAX as usize / 4) {
+        if !n_elements.is_some_and(|n| n > 0 && n <= isize::MAX as usize) {
             return bad("shape of synthetic samples", format!("{shape:?}"), "C, H, W of at least 1 that fit in memory");
         }
         if n_classes == 0 || n_classes > 1 << 24 {
             return bad("classes of synthetic samples", n_classes.to_string(), "1 to 16777216");
         }
         let classes = (0..n_classes).map(|i| format!("class {i}")).collect();
-        Ok(Synthetic { len, shape, classes, seed })
+        let (mean, std) = MEAN_STD;
+        let normalization = Normalization { mean: vec![mean; shape[0]], std: vec![std; shape[0]] };
+        Ok(Synthetic { len, shape, classes, normalization, seed })
     }
 }
 
@@ -54,15 +60,16 @@ impl Source for Synthetic {
         &self.classes
     }
 
-    fn read(&self, index: usize, image: &mut [f32]) -> Result<i32, Error> {
+    fn normalization(&self) -> &Normalization {
+        &self.normalization
+    }
+
+    fn read(&self, index: usize, image: &mut [u8]) -> Result<i32, Error> {
         let mut state = mix(self.seed) ^ mix(index as u64 ^ 0x5d8f_1c2b_93a7_e461);
         let label = mix(state) % self.classes.len() as u64;
-        for four in image.chunks_mut(4) {
+        for eight in image.chunks_mut(8) {
             state = state.wrapping_add(GOLDEN);
-            let bits = mix(state);
-            for (lane, element) in four.iter_mut().enumerate() {
-                *element = uniform((bits >> (16 * lane)) as u16);
-            }
+            eight.copy_from_slice(&mix(state).to_le_bytes()[..eight.len()]);
         }
         Ok(label as i32)
     }
@@ -76,10 +83,4 @@ fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
-}
-
-/// One of 65,536 evenly spaced values from -√3 to √3, which have mean 0 and variance 1.
-fn uniform(bits: u16) -> f32 {
-    const HALF_WIDTH: f32 = 1.732_050_8;
-    (f32::from(bits) - 32767.5) * (HALF_WIDTH / 32768.0)
 }

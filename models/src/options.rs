@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 use vdnn_graph::Precision;
+use vdnn_graph::op::Normalise;
 use vdnn_graph::passes::Passes;
 use vdnn_layers::{LayerError, Mode};
 use vdnn_tensor::DType;
@@ -29,6 +30,8 @@ pub struct Options {
     pub dtype: DType,
     /// Arithmetic of f32 matrix products.
     pub precision: Precision,
+    /// Images come as bytes and are normalised so; `None` for numbers.
+    pub bytes: Option<Normalise>,
     /// Fusion and half-precision storage, which [`Net::lower`](vdnn_layers::Net::lower) brings about.
     pub passes: Passes,
 }
@@ -46,6 +49,7 @@ impl Default for Options {
             seed: 0,
             dtype: DType::F32,
             precision: Precision::F32,
+            bytes: None,
             passes: Passes::NONE,
         }
     }

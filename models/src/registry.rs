@@ -67,6 +67,7 @@ impl ModelSpec {
             seed: options.seed,
             dtype: options.dtype,
             precision: options.precision,
+            bytes: options.bytes.clone(),
             passes: options.passes,
         };
         let refuse =

@@ -53,6 +53,7 @@ fn main() -> Result<()> {
         eval_batches: Vec::new(),
         optimization: Optimization::sgd(0.9, 5e-4),
         settings: Settings::new(policy, DeviceName::Cpu.links()),
+        staging: false,
         deterministic: true,
         seed: 0,
     };
@@ -62,7 +63,7 @@ fn main() -> Result<()> {
     let mut times = Vec::new();
     for step in 0..cli.steps + 3 {
         let started = Instant::now();
-        trainer.step(Feed { images: &images, labels: &labels }, 0.01)?;
+        trainer.step(Feed::new(&images, &labels), 0.01)?;
         if step >= 3 {
             times.push(started.elapsed().as_secs_f64() * 1e3);
         }

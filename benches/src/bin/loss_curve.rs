@@ -43,8 +43,7 @@ fn main() -> Result<()> {
     let mut losses = Vec::new();
     for step in 0..cli.steps {
         let first = step % n_batches * batch;
-        let feed =
-            Feed { images: &images[first * sample..(first + batch) * sample], labels: &labels[first..first + batch] };
+        let feed = Feed::new(&images[first * sample..(first + batch) * sample], &labels[first..first + batch]);
         losses.push(trainer.step(feed, cli.lr)?.loss);
     }
     let scaled = trainer.loss_scale()?;

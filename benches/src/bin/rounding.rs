@@ -85,7 +85,7 @@ impl Cli {
             let pixels = data.images().get(range.start * 784..range.end * 784).context("too few images")?;
             let images: Vec<f32> = pixels.iter().map(|&p| (f32::from(p) / 255.0 - 0.286) / 0.353).collect();
             let share = if step < self.warmup { (step + 1) as f64 / self.warmup as f64 } else { 1.0 };
-            let feed = Feed { images: &images, labels: &data.labels()[range] };
+            let feed = Feed::new(&images, &data.labels()[range]);
             losses.push(trainer.step(feed, self.lr * share)?.loss);
         }
         Ok(losses)
@@ -112,6 +112,7 @@ impl Cli {
             eval_batches: Vec::new(),
             optimization: Optimization::sgd(0.9, 5e-4),
             settings,
+            staging: false,
             deterministic: true,
             seed: self.seed,
         };

@@ -39,13 +39,19 @@ fn main() -> Result<()> {
     let started = Instant::now();
     let mut trainer = cli.setup.trainer()?;
     let ready = started.elapsed().as_secs_f64();
-    let (images, labels) = batch(&trainer, cli.setup.batch_size as usize)?;
-    let loaded = trainer.load(Feed { images: &images, labels: &labels })?;
+    let batch = Batch::new(&trainer, cli.setup.batch_size as usize)?;
+    let feed = batch.feed(cli.setup.bytes);
+    let mut loaded = trainer.load(feed)?;
     let mut losses = Vec::new();
     let mut times = Vec::new();
     for step in 0..cli.warmup + cli.steps {
         let started = Instant::now();
-        losses.push(trainer.step_loaded(loaded, cli.lr)?.loss);
+        let mut running = trainer.begin_step(loaded, cli.lr)?;
+        let next = if cli.setup.stage { Some(running.stage(feed)?) } else { None };
+        losses.push(running.finish()?.loss);
+        if let Some(next) = next {
+            loaded = trainer.load_staged(next)?;
+        }
         if step >= cli.warmup {
             times.push(started.elapsed().as_secs_f64() * 1e3);
         }
@@ -63,7 +69,7 @@ fn main() -> Result<()> {
     let line = json!({
         "model": cli.setup.model, "batch": cli.setup.batch_size, "dtype": cli.setup.dtype,
         "policy": planned.schedule.policy, "budget": cli.setup.budget, "host_budget": cli.setup.host_budget, "sync": cli.setup.sync,
-        "deterministic": cli.setup.deterministic, "replay": !cli.setup.no_replay, "device": description.name, "details": description.details,
+        "deterministic": cli.setup.deterministic, "replay": !cli.setup.no_replay, "bytes": cli.setup.bytes, "staged": cli.setup.stage, "device": description.name, "details": description.details,
         "steps": cli.steps, "ms_median": at(0.5), "ms_min": at(0.0), "ms_p90": at(0.9),
         "images_per_second": cli.setup.batch_size as f64 / at(0.5) * 1e3,
         "predicted_ms": predicted.seconds * 1e3, "timed": timed,
@@ -99,20 +105,34 @@ fn timed_step(trainer: &mut Trainer, loaded: vdnn::train::LoadedBatch, cli: &Cli
     }))
 }
 
-fn batch(trainer: &Trainer, batch: usize) -> Result<(Vec<f32>, Vec<i32>)> {
-    let graph = &trainer.planned().program.graph;
-    let image = graph.find_value("image").map(|id| graph.value(id).ty.shape.clone()).unwrap_or_default();
-    let shape = [image.dim(1) as usize, image.dim(2) as usize, image.dim(3) as usize];
-    let classes = graph
-        .nodes()
-        .iter()
-        .find(|n| n.op.kind() == "softmax_cross_entropy")
-        .map_or(10, |node| graph.value(node.inputs[0]).ty.shape.dim(1) as usize);
-    let source = Synthetic::new(batch, shape, classes, 0)?;
-    let mut images = vec![0.0; batch * source.n_elements()];
-    let mut labels = Vec::with_capacity(batch);
-    for (index, image) in images.chunks_mut(source.n_elements()).enumerate() {
-        labels.push(source.read(index, image)?);
+/// A batch of random images, as bytes and as numbers.
+struct Batch {
+    bytes: Vec<u8>,
+    numbers: Vec<f32>,
+    labels: Vec<i32>,
+}
+
+impl Batch {
+    fn new(trainer: &Trainer, batch: usize) -> Result<Self> {
+        let graph = &trainer.planned().program.graph;
+        let image = graph.find_value("image").map(|id| graph.value(id).ty.shape.clone()).unwrap_or_default();
+        let shape = [image.dim(1) as usize, image.dim(2) as usize, image.dim(3) as usize];
+        let classes = graph
+            .nodes()
+            .iter()
+            .find(|n| n.op.kind() == "softmax_cross_entropy")
+            .map_or(10, |node| graph.value(node.inputs[0]).ty.shape.dim(1) as usize);
+        let source = Synthetic::new(batch, shape, classes, 0)?;
+        let mut bytes = vec![0; batch * source.n_elements()];
+        let mut labels = Vec::with_capacity(batch);
+        for (index, image) in bytes.chunks_mut(source.n_elements()).enumerate() {
+            labels.push(source.read(index, image)?);
+        }
+        let numbers = source.normalization().apply(&bytes, shape[1] * shape[2]);
+        Ok(Batch { bytes, numbers, labels })
     }
-    Ok((images, labels))
+
+    fn feed(&self, bytes: bool) -> Feed<'_> {
+        if bytes { Feed::new(&self.bytes, &self.labels) } else { Feed::new(&self.numbers, &self.labels) }
+    }
 }

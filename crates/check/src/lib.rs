@@ -9,8 +9,8 @@
 //! [`verify`] needs the schedule alone: whatever order the streams take, no byte is touched before it is there, after it
 //! is gone, or by two at once. Issue order is then as good as any other order, so [`refines`] may follow values in it.
 //! Every pass is linear in commands (times a logarithm): accesses are kept in interval maps, never compared in pairs.
-//! [`kernels`] and [`sequence`] answer what needs more than one schedule and its program: whether workspaces suffice for
-//! the algorithms, and whether different schedules of a run may follow each other.
+//! [`kernels`], [`staging`] and [`sequence`] answer what needs more than one schedule and its program: whether workspaces suffice for
+//! the algorithms, whether the host may fill a region meanwhile, and whether different schedules of a run may follow each other.
 
 mod access;
 mod describe;
@@ -26,6 +26,7 @@ pub use violation::{Rule, Violation};
 use order::Order;
 use vdnn_graph::Program;
 use vdnn_schedule::{KernelTable, Schedule};
+use vdnn_tensor::Bytes;
 
 /// Checks everything that can be said of a schedule alone; empty when it is safe.
 ///
@@ -55,6 +56,12 @@ pub fn refines(schedule: &Schedule, program: &Program) -> Vec<Violation> {
 /// Checks that every arena keeps its budget.
 pub fn budgets(schedule: &Schedule) -> Vec<Violation> {
     rules::budget::check(schedule)
+}
+
+/// Checks that a region of the device arena belongs to no buffer, and that the arena's extent, which keeps the budget, holds it:
+/// the host fills it while the schedule runs.
+pub fn staging(schedule: &Schedule, offset: Bytes, bytes: Bytes) -> Vec<Violation> {
+    rules::staging::check(schedule, offset, bytes)
 }
 
 /// Checks that every launch uses an algorithm of its node, with the workspace it asks for.

@@ -227,6 +227,14 @@ impl Stream {
         driver.check("cuStreamSynchronize", unsafe { (driver.functions.stream_synchronize)(self.queue.raw) })
     }
 
+    /// Whether everything queued so far has run, or failed.
+    pub fn is_idle(&self) -> bool {
+        const NOT_READY: u32 = 600;
+        // SAFETY: the handle lives.
+        let status = unsafe { (self.context.driver.functions.stream_query)(self.queue.raw) };
+        status != NOT_READY
+    }
+
     /// Records what `enqueue` puts on this stream, and on streams that fork from and join it, as one graph.
     ///
     /// Nothing may allocate or synchronise meanwhile. When `enqueue` fails, capture is ended and its error returned.

@@ -18,6 +18,7 @@ mod cache;
 mod chain;
 mod convolution;
 mod disk;
+mod feeding;
 mod gpu;
 mod iteration;
 mod measure;
@@ -25,6 +26,7 @@ mod prepared;
 mod product;
 mod replay;
 mod site;
+mod staging;
 mod trial;
 mod words;
 
@@ -87,6 +89,8 @@ pub struct CudaDevice {
     /// Taken outside the arena: by the context, libraries, kernels, page tables, and the rest of the arena's last page.
     context_bytes: Bytes,
     running: Option<PreparedId>,
+    /// A batch was staged since the iteration began: the host may have come late to its end.
+    staged: bool,
     timing: bool,
     timeline: Option<Timeline>,
     /// The failure after which the driver refuses everything.
@@ -144,6 +148,7 @@ impl CudaDevice {
             gpu,
             context_bytes: total.saturating_sub(free),
             running: None,
+            staged: false,
             timing: false,
             timeline: None,
             broken: None,
@@ -333,6 +338,15 @@ impl Device for CudaDevice {
         }
     }
 
+    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        let (arenas, _) = self.arenas()?;
+        check_range(offset, bytes as usize, arenas.device_bytes())?;
+        self.loading(|device| match &mut device.memory {
+            Some(memory) => memory.arenas.reserve_feeding(&device.gpu, offset, bytes).map_err(backend),
+            None => Err(misuse("reserve_staging", "expected memory reserved before")),
+        })
+    }
+
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
         self.usable()?;
         self.check_types(&program.graph)?;
@@ -340,7 +354,7 @@ impl Device for CudaDevice {
             let Some(memory) = &mut device.memory else {
                 return Err(misuse("prepare", "expected memory reserved before"));
             };
-            memory.arenas.stage(&device.gpu, input_bytes(&program)).map_err(backend)?;
+            memory.arenas.make_room(&device.gpu, input_bytes(&program)).map_err(backend)?;
             let (gpu, plans) = (&mut device.gpu, &mut device.bench.plans);
             let mut prepared = Prepared::new(&program, schedule, &memory.arenas, gpu, plans)?;
             device.replay.capture(&mut prepared, gpu, &memory.arenas);
@@ -363,7 +377,7 @@ impl Device for CudaDevice {
             let place = format!("an iteration of {}", prepared.schedule.name);
             return Err(self.failed(&place, error));
         }
-        self.running = Some(schedule);
+        (self.running, self.staged) = (Some(schedule), false);
         Ok(())
     }
 
@@ -388,12 +402,13 @@ impl Device for CudaDevice {
 
     fn finish(&mut self) -> Result<(), DeviceError> {
         let Some(id) = self.running.take() else { return Ok(()) };
+        let seen = !self.staged || !self.gpu.streams.compute.is_idle();
         if let Err(error) = self.gpu.streams.synchronize() {
             // Which command it was the driver does not say; `synchronous` finds out.
             let name = self.prepared[id.0].schedule.name.clone();
             return Err(self.failed(&format!("an iteration of {name}"), error));
         }
-        self.replay.ended(&mut self.prepared[id.0]);
+        self.replay.ended(&mut self.prepared[id.0], seen);
         if let Some(memory) = &mut self.memory {
             memory.arenas.settled();
             if let Some(failure) = memory.arenas.disk.as_ref().and_then(|disk| disk.take_failure()) {
@@ -416,6 +431,22 @@ impl Device for CudaDevice {
             Space::Host => arenas.write_host(offset, bytes),
         };
         written.map_err(|error| self.failed("a write between iterations", error))
+    }
+
+    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        let (arenas, _) = self.arenas()?;
+        let (feeding, arena) = arenas.feeding(offset, bytes.len() as Bytes).ok_or_else(|| unstaged("stage"))?;
+        let staged = feeding.stage(arena, offset, bytes);
+        self.staged = true;
+        staged.map_err(|error| self.failed("a copy of the next batch", error))
+    }
+
+    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        let (arenas, gpu) = self.arenas()?;
+        check_range(to, bytes as usize, arenas.device_bytes())?;
+        let (feeding, arena) = arenas.feeding(from, bytes).ok_or_else(|| unstaged("load_staged"))?;
+        let loaded = feeding.load(gpu, arena, from, to, bytes);
+        loaded.map_err(|error| self.failed("a copy of the staged batch", error))
     }
 
     fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
@@ -449,6 +480,10 @@ impl Device for CudaDevice {
     fn timeline(&mut self) -> Option<Timeline> {
         self.timeline.clone()
     }
+}
+
+fn unstaged(place: &str) -> DeviceError {
+    misuse(place, "expected bytes of the staging region, which is reserved after the arenas")
 }
 
 fn check_range(offset: Bytes, len: usize, reserved: Bytes) -> Result<(), DeviceError> {

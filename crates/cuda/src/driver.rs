@@ -60,6 +60,8 @@ function_table! {
         stream_destroy = "cuStreamDestroy_v2": fn(CUstream) -> Status;
         /// `cuStreamSynchronize(stream)`.
         stream_synchronize = "cuStreamSynchronize": fn(CUstream) -> Status;
+        /// `cuStreamQuery(stream)`.
+        stream_query = "cuStreamQuery": fn(CUstream) -> Status;
         /// `cuStreamWaitEvent(stream, event, flags)`.
         stream_wait = "cuStreamWaitEvent": fn(CUstream, CUevent, c_uint) -> Status;
         /// `cuStreamBeginCapture(stream, mode)`.

@@ -1,9 +1,9 @@
 //! What passes make of small graphs: which nodes, with which names, types and layers, and what they refuse.
 
 use vdnn_graph::op::{self, BatchNorm, BatchNormUpdate, Conv2d, LocalResponseNorm};
-use vdnn_graph::passes::{Passes, fuse, fuse_gradients, fuse_statistics, mixed, stem};
+use vdnn_graph::passes::{Passes, fuse, fuse_gradients, fuse_statistics, group, mixed, stem};
 use vdnn_graph::{Graph, GraphError, Op, Phase, ValueId};
-use vdnn_tensor::{DType, TensorType};
+use vdnn_tensor::{DType, Layout, MemoryOrder, TensorType};
 
 const HALF: DType = DType::BF16;
 
@@ -413,4 +413,28 @@ fn a_convolution_with_statistics_has_no_bias_and_several_values_a_channel() {
     assert_eq!(push([2, 4, 3, 3], false).unwrap(), ["f32[2, 6, 3, 3]", "f32[6]", "f32[6]"]);
     assert!(push([2, 4, 3, 3], true).unwrap_err().contains("expected 2 to 2 inputs, found 3"));
     assert!(push([1, 4, 1, 1], false).unwrap_err().contains("more than one value per channel"));
+}
+
+/// A gradient that only unscaling reads is not cast before it; one that is padded, or that the host reads as well, is.
+#[test]
+fn unscaling_reads_gradients_in_half_precision() {
+    let mut b = Bench::new();
+    let layout = |channel_padding| Layout { order: MemoryOrder::Nhwc, channel_padding };
+    let half = |dims: &[u64], padding| TensorType { layout: layout(padding), ..TensorType::new(dims, HALF) };
+    let (scale, guard) = (b.0.input("scale", f32s(&[1])).unwrap(), b.0.input("guard", f32s(&[1])).unwrap());
+    let wide = Op::Cast(op::Cast { dtype: DType::F32, layout: Layout::default() });
+    let mut gradients = Vec::new();
+    for (name, padding) in [("plain", 0), ("padded", 5), ("read", 0)] {
+        let made = b.0.input(name, half(&[4, 3, 2, 2], padding)).unwrap();
+        gradients.push(b.layer(&format!("{name}.cast"), wide.clone(), &[made]));
+    }
+    b.0.read_back(gradients[2]);
+    let inputs = [&[scale, guard], &gradients[..]].concat();
+    b.layer("unscale", Op::Unscale(op::Unscale { gradients: 3 }), &inputs);
+    let done = group(&b.0).unwrap().graph;
+    let unscale = node(&done, "unscale");
+    assert_eq!(names(&done, &unscale.inputs), ["scale", "guard", "plain", "padded.cast", "read.cast"]);
+    let made: Vec<String> = unscale.outputs.iter().map(|&id| done.value(id).ty.to_string()).collect();
+    assert_eq!(made, ["f32[1]", "f32[4, 3, 2, 2]", "f32[4, 3, 2, 2]", "f32[4, 3, 2, 2]"]);
+    assert!(done.nodes().iter().all(|node| node.name != "plain.cast"));
 }

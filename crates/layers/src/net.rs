@@ -2,6 +2,7 @@
 
 use crate::{Init, Layer, LayerError, SoftmaxCrossEntropy, accuracy};
 use std::collections::HashMap;
+use vdnn_graph::op::Normalise;
 use vdnn_graph::passes::Passes;
 use vdnn_graph::{Graph, LayerId, Op, Precision, Role, ValueId};
 use vdnn_tensor::{Bytes, DType, HostTensor, TensorType};
@@ -30,10 +31,13 @@ pub struct NetOptions {
     pub mode: Mode,
     /// Seed of initial values and dropout masks.
     pub seed: u64,
-    /// Element type of images, feature maps and parameters, as layers push them.
+    /// Element type of images that are no bytes, feature maps and parameters, as layers push them.
     pub dtype: DType,
     /// Arithmetic of f32 matrix products.
     pub precision: Precision,
+    /// Images come as bytes, and the network begins by making numbers of them, by these means and deviations (in the network's
+    /// own dtype, whatever is set here). `None` for images that come as numbers.
+    pub bytes: Option<Normalise>,
     /// What becomes of the finished graph before it is differentiated or run: see [`Net::lower`].
     pub passes: Passes,
 }
@@ -47,12 +51,14 @@ impl Default for NetOptions {
             seed: 0,
             dtype: DType::F32,
             precision: Precision::F32,
+            bytes: None,
             passes: Passes::NONE,
         }
     }
 }
 
 /// A graph with the inputs every network has: `image` `[N, C, H, W]`, `label` `[N]`, `iteration` and `learning_rate` `[1]`.
+/// Where `image` is of bytes, layers read `image.normalised`.
 #[derive(Clone, Debug)]
 pub struct Net {
     graph: Graph,
@@ -84,7 +90,8 @@ impl Net {
         let mut graph = Graph::new(name);
         graph.precision = options.precision;
         let ([c, h, w], n) = (options.image, options.batch_size);
-        let image = graph.input("image", TensorType::new([n, c, h, w], options.dtype))?;
+        let stored = if options.bytes.is_some() { DType::U8 } else { options.dtype };
+        let image = graph.input("image", TensorType::new([n, c, h, w], stored))?;
         let label = graph.input("label", TensorType::new([n], DType::I32))?;
         let iteration = graph.input("iteration", TensorType::new([1], DType::U64))?;
         graph.input("learning_rate", TensorType::new([1], options.dtype))?;
@@ -105,6 +112,10 @@ impl Net {
         };
         net.count("image", image)?;
         net.count("label", label)?;
+        if let Some(op) = &options.bytes {
+            let op = Op::Normalise(Normalise { dtype: options.dtype, ..op.clone() });
+            net.image = net.single("image.normalised", op, &[image])?;
+        }
         Ok(net)
     }
 
@@ -168,7 +179,7 @@ impl Net {
         self.options.mode
     }
 
-    /// The batch of images, `[N, C, H, W]`.
+    /// The batch of images, `[N, C, H, W]`, as numbers.
     pub fn image(&self) -> ValueId {
         self.image
     }

@@ -3,7 +3,8 @@
 //! Training, the last partial batch and evaluation are different programs with the same weights. Their homes are laid out
 //! once, by name, at the bottom of the device arena; everything else lies above. Parameters and states may have their homes
 //! at the bottom of the host arena instead: they *stream*, that is, they are fetched before they are used and copied home
-//! after they are updated.
+//! after they are updated. Above the homes on the device there may be a *staging* region: room for the inputs of the iteration
+//! that comes next, which the host fills while one runs. It belongs to no schedule, and no schedule touches it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ pub struct HomeLayout {
     /// In order of address.
     order: Vec<String>,
     entries: BTreeMap<String, HomeEntry>,
+    /// Inputs that have a second place, and where that is.
+    staged: BTreeMap<String, Bytes>,
     alignment: Bytes,
     extent: Bytes,
     host_extent: Bytes,
@@ -55,6 +58,15 @@ impl HomeLayout {
                 }
             }
         }
+        layout.place();
+        layout
+    }
+
+    /// The same homes with a second place for the inputs of these names, above all homes on the device.
+    pub fn with_staging(&self, names: &[&str]) -> Self {
+        let known = names.iter().filter(|&&name| self.entries.contains_key(name));
+        let staged = known.map(|name| (name.to_string(), 0)).collect();
+        let mut layout = HomeLayout { staged, ..self.clone() };
         layout.place();
         layout
     }
@@ -92,6 +104,21 @@ impl HomeLayout {
             entry.offset = extent.next_multiple_of(self.alignment);
             *extent = entry.offset + entry.bytes;
         }
+        for (name, offset) in &mut self.staged {
+            *offset = self.extent.next_multiple_of(self.alignment);
+            self.extent = *offset + self.entries[name].bytes;
+        }
+    }
+
+    /// Where the second place of an input begins.
+    pub fn staged(&self, name: &str) -> Option<Bytes> {
+        self.staged.get(name).copied()
+    }
+
+    /// The staging region, (first byte, bytes), if there is one.
+    pub fn staging(&self) -> Option<(Bytes, Bytes)> {
+        let first = self.staged.values().copied().min()?;
+        Some((first, self.extent - first))
     }
 
     /// True when the home of this name is in host memory.
@@ -104,7 +131,7 @@ impl HomeLayout {
         self.entries.get(name).copied()
     }
 
-    /// One past the last byte of any home on the device.
+    /// One past the last byte of any home on the device, and of the staging region.
     pub fn extent(&self) -> Bytes {
         self.extent
     }
@@ -114,9 +141,10 @@ impl HomeLayout {
         self.host_extent
     }
 
-    /// Bytes of what can have its home on the device only: inputs and metrics.
+    /// Bytes of what can lie on the device only: inputs, a second time where they are staged, and metrics.
     pub(crate) fn fixed_bytes(&self) -> Bytes {
-        self.entries.values().filter(|entry| !entry.persistent).map(|entry| entry.bytes).sum()
+        let homes = self.entries.values().filter(|entry| !entry.persistent).map(|entry| entry.bytes);
+        homes.chain(self.staged.keys().map(|name| self.entries[name].bytes)).sum()
     }
 }
 

@@ -58,7 +58,7 @@ impl ChaosDevice {
         self.memory.as_ref().ok_or_else(|| misuse("reserve", "expected memory reserved before anything else"))
     }
 
-    /// Poisons all bytes outside the homes of every prepared schedule.
+    /// Poisons all bytes outside the homes of every prepared schedule and the staging region.
     fn poison_scratch(&self) -> Result<(), DeviceError> {
         let memory = self.memory()?;
         for (tier, space) in [(Tier::Device, Space::Device), (Tier::Host, Space::Host), (Tier::Disk, Space::Disk)] {
@@ -70,6 +70,9 @@ impl ChaosDevice {
                 .filter(|buffer| buffer.kind == BufferKind::Home && buffer.space == space)
                 .map(|buffer| (buffer.offset, buffer.offset.saturating_add(buffer.bytes)))
                 .collect();
+            if tier == Tier::Device {
+                homes.push((memory.staging.offset, memory.staging.end()));
+            }
             homes.sort_unstable();
             homes.push((arena.bytes(), arena.bytes()));
             let mut start = 0;
@@ -124,6 +127,11 @@ impl Device for ChaosDevice {
         }
     }
 
+    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        let early = || misuse("reserve_staging", "expected it after the arenas");
+        self.memory.as_mut().ok_or_else(early)?.reserve_staging(offset, bytes)
+    }
+
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
         let prepared = Prepared::new(program, schedule, self.memory()?)?;
         self.prepared.push(Arc::new(prepared));
@@ -162,6 +170,15 @@ impl Device for ChaosDevice {
 
     fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
         self.memory()?.write(space, offset, bytes)
+    }
+
+    /// Before the commands of the iteration that was begun, which run when it is finished.
+    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.memory()?.stage(offset, bytes)
+    }
+
+    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.memory()?.load_staged(from, to, bytes)
     }
 
     fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {

@@ -155,6 +155,12 @@ impl Device for CpuDevice {
         }
     }
 
+    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        let memory = self.memory.as_mut().and_then(Arc::get_mut);
+        let early = || misuse("reserve_staging", "expected it after the arenas and before the first iteration");
+        memory.ok_or_else(early)?.reserve_staging(offset, bytes)
+    }
+
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
         let prepared = Prepared::new(program, schedule, self.memory()?)?;
         self.start_workers(prepared.schedule.streams.len())?;
@@ -203,6 +209,14 @@ impl Device for CpuDevice {
 
     fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
         self.memory()?.write(space, offset, bytes)
+    }
+
+    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.memory()?.stage(offset, bytes)
+    }
+
+    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.memory()?.load_staged(from, to, bytes)
     }
 
     fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {

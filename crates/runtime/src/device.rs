@@ -43,7 +43,7 @@ pub struct PreparedId(pub usize);
 
 /// Something that runs a schedule's commands.
 ///
-/// Life: `kernel_table` → (plan) → `reserve` once (and `reserve_disk`) → `prepare` each schedule → per iteration `begin`, `issue` every command
+/// Life: `kernel_table` → (plan) → `reserve` once (and `reserve_disk`, `reserve_staging`) → `prepare` each schedule → per iteration `begin`, `issue` every command
 /// in order, `finish`. Between iterations the host reads and writes homes. Nothing is allocated after the first `begin`.
 pub trait Device {
     /// What this device is.
@@ -78,6 +78,13 @@ pub trait Device {
         Err(DeviceError::Unavailable { what: what.to_string(), reason, advice })
     }
 
+    /// Says which bytes of the device arena, used by no schedule, [`Device::stage`] fills while iterations run; once, after
+    /// [`Device::reserve`].
+    ///
+    /// # Errors
+    /// [`DeviceError`] when they lie outside the arena, or a device cannot have them.
+    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError>;
+
     /// Makes descriptors, kernels and events for a schedule.
     ///
     /// # Errors
@@ -107,6 +114,19 @@ pub trait Device {
     /// # Errors
     /// [`DeviceError`] when the space has no arena here, or the range lies outside it.
     fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Writes bytes of the staging region, also while an iteration runs. Has read `bytes` when it returns; the copy may still be
+    /// on its way.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the range lies outside the region.
+    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Copies bytes of the staging region, once they have arrived, to a place of the device arena, between iterations.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when a range lies outside the region or the arena.
+    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError>;
 
     /// Reads contiguous bytes of a space's arena between iterations.
     ///
@@ -156,6 +176,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).reserve_disk(bytes)
     }
 
+    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        (**self).reserve_staging(offset, bytes)
+    }
+
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
         (**self).prepare(program, schedule)
     }
@@ -174,6 +198,14 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
         (**self).write(space, offset, bytes)
+    }
+
+    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        (**self).stage(offset, bytes)
+    }
+
+    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        (**self).load_staged(from, to, bytes)
     }
 
     fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {

@@ -93,17 +93,60 @@ impl<D: Device> Executor<D> {
         Ok(ScheduleId(self.loaded.len() - 1))
     }
 
+    /// Says which bytes of the device arena, used by no schedule, are filled while iterations run.
+    ///
+    /// # Errors
+    /// As [`Device::reserve_staging`].
+    pub fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.device.reserve_staging(offset, bytes)
+    }
+
     /// Runs one iteration to its end.
     ///
     /// # Errors
     /// The first failure. Persistent values may then be half updated: restore them before going on.
     pub fn run(&mut self, id: ScheduleId) -> Result<(), DeviceError> {
+        self.start(id)?;
+        self.finish()
+    }
+
+    /// Starts one iteration, for [`Executor::finish`] to wait for. Until then only [`Executor::stage`] may be called.
+    ///
+    /// # Errors
+    /// The first failure, after which nothing runs.
+    pub fn start(&mut self, id: ScheduleId) -> Result<(), DeviceError> {
         let Loaded { prepared, schedule, .. } = &self.loaded[id.0];
         self.device.begin(*prepared)?;
         let issued = (0..schedule.commands.len()).try_for_each(|command| self.device.issue(*prepared, command));
-        // Joined even when issuing failed, so that nothing runs on after an error is returned.
-        let finished = self.device.finish();
-        issued.and(finished)
+        // Joined when issuing failed, so that nothing runs on after an error is returned.
+        issued.inspect_err(|_| drop(self.device.finish()))
+    }
+
+    /// Waits for the iteration that was started.
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    pub fn finish(&mut self) -> Result<(), DeviceError> {
+        self.device.finish()
+    }
+
+    /// Writes what an input is to hold next to its place `at` in the staging region, also while an iteration runs.
+    ///
+    /// # Errors
+    /// As [`Executor::write`], and [`Device::stage`].
+    pub fn stage(&mut self, id: ScheduleId, name: &str, at: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        let place = self.home(id, name)?;
+        check_size(name, place, bytes.len())?;
+        self.device.stage(at, bytes)
+    }
+
+    /// Brings an input from its place in the staging region home, between iterations.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownValue`], and [`Device::load_staged`].
+    pub fn load_staged(&mut self, id: ScheduleId, name: &str, at: Bytes) -> Result<(), DeviceError> {
+        let place = self.home(id, name)?;
+        self.device.load_staged(at, place.offset, place.bytes)
     }
 
     /// Writes a value's home: an input before an iteration, a parameter or state at any boundary.
@@ -112,10 +155,7 @@ impl<D: Device> Executor<D> {
     /// [`DeviceError::UnknownValue`], or [`DeviceError::HomeSize`] unless `bytes` fills the value.
     pub fn write(&mut self, id: ScheduleId, name: &str, bytes: &[u8]) -> Result<(), DeviceError> {
         let place = self.home(id, name)?;
-        if place.bytes != bytes.len() as Bytes {
-            let (expected, found) = (place.bytes, bytes.len() as Bytes);
-            return Err(DeviceError::HomeSize { name: name.to_string(), expected, found });
-        }
+        check_size(name, place, bytes.len())?;
         self.device.write(place.space, place.offset, bytes)
     }
 
@@ -136,10 +176,7 @@ impl<D: Device> Executor<D> {
     /// [`DeviceError::UnknownValue`], or [`DeviceError::HomeSize`] unless `bytes` is as large as the value.
     pub fn read_into(&mut self, id: ScheduleId, name: &str, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let place = self.home(id, name)?;
-        if place.bytes != bytes.len() as Bytes {
-            let (expected, found) = (place.bytes, bytes.len() as Bytes);
-            return Err(DeviceError::HomeSize { name: name.to_string(), expected, found });
-        }
+        check_size(name, place, bytes.len())?;
         self.device.read(place.space, place.offset, bytes)
     }
 
@@ -198,6 +235,15 @@ impl<D: Device> Executor<D> {
             known: homes.keys().cloned().collect::<Vec<_>>().join(", "),
         })
     }
+}
+
+/// Checks that so many bytes fill a home.
+fn check_size(name: &str, place: Place, found: usize) -> Result<(), DeviceError> {
+    let (expected, found) = (place.bytes, found as Bytes);
+    if expected == found {
+        return Ok(());
+    }
+    Err(DeviceError::HomeSize { name: name.to_string(), expected, found })
 }
 
 /// Homes by the names of the values they hold: an updated persistent goes by its name before and after the iteration.

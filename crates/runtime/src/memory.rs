@@ -12,6 +12,8 @@ pub(crate) struct Memory {
     pub device: Arena,
     pub host: Arena,
     pub disk: Disk,
+    /// The bytes of the device arena that the host fills while iterations run.
+    pub staging: ByteRegion,
 }
 
 /// Where values rest that host memory does not hold.
@@ -55,7 +57,7 @@ impl Memory {
     /// [`DeviceError::OutOfMemory`].
     pub(crate) fn new(device: Bytes, host: Bytes) -> Result<Self, DeviceError> {
         let (device, host) = (Arena::new("device", device)?, Arena::new("host", host)?);
-        Ok(Memory { device, host, disk: Disk::Absent })
+        Ok(Memory { device, host, disk: Disk::Absent, staging: ByteRegion::contiguous(0, 0) })
     }
 
     /// The arena of a tier, where it is one.
@@ -131,6 +133,39 @@ impl Memory {
         Ok(())
     }
 
+    /// Sets the staging region.
+    ///
+    /// # Errors
+    /// [`DeviceError::Schedule`] beyond the arena.
+    pub(crate) fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.staging = within(offset, bytes, ByteRegion::contiguous(0, self.device.bytes()))?;
+        Ok(())
+    }
+
+    /// Writes bytes of the staging region, at any time.
+    ///
+    /// # Errors
+    /// [`DeviceError::Schedule`] beyond the region.
+    pub(crate) fn stage(&self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        within(offset, bytes.len() as Bytes, self.staging)?;
+        self.write(Space::Device, offset, bytes)
+    }
+
+    /// Copies bytes of the staging region elsewhere in the device arena.
+    ///
+    /// # Errors
+    /// [`DeviceError::Schedule`] beyond the region or the arena.
+    pub(crate) fn load_staged(&self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        let from = within(from, bytes, self.staging)?;
+        let access = Access::new("a staged input", &[from], &[ByteRegion::contiguous(to, bytes)])?;
+        let mut borrow = self.device.borrow(&access)?;
+        let open = borrow.open();
+        for (reading, writing) in open.reads.iter().zip(open.writes) {
+            writing.view::<u8>()?.copy_from(&reading.view::<u8>()?, 0..bytes as usize);
+        }
+        Ok(())
+    }
+
     /// Reads an arena's bytes between iterations.
     ///
     /// # Errors
@@ -142,5 +177,19 @@ impl Memory {
             crate::ViewMut::from_slice(&mut *bytes).copy_from(&reading.view::<u8>()?, 0..len);
         }
         Ok(())
+    }
+}
+
+/// A region inside another.
+fn within(offset: Bytes, bytes: Bytes, outer: ByteRegion) -> Result<ByteRegion, DeviceError> {
+    match offset.checked_add(bytes) {
+        Some(end) if offset >= outer.offset && end <= outer.offset + outer.bytes() => {
+            Ok(ByteRegion::contiguous(offset, bytes))
+        }
+        _ => {
+            let (first, found) = (outer.offset, outer.bytes());
+            let reason = format!("expected {bytes} bytes at {offset} within {found} at {first}");
+            Err(DeviceError::Schedule { place: "the staging region".to_string(), reason })
+        }
     }
 }

@@ -105,6 +105,10 @@ impl Device for NullDevice {
         Ok(())
     }
 
+    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.check_range(Space::Device, offset, bytes as usize)
+    }
+
     fn prepare(&mut self, _program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
         let [device, host] = self.reserved.unwrap_or_default();
         for (space, reserved) in [(Space::Device, device), (Space::Host, host), (Space::Disk, self.disk)] {
@@ -167,6 +171,14 @@ impl Device for NullDevice {
         self.check_range(space, offset, bytes.len())?;
         self.counts.written_bytes += bytes.len() as Bytes;
         Ok(())
+    }
+
+    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.write(Space::Device, offset, bytes)
+    }
+
+    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        [from, to].into_iter().try_for_each(|offset| self.check_range(Space::Device, offset, bytes as usize))
     }
 
     /// Zeros.

@@ -7,6 +7,7 @@ use vdnn_check::Violation;
 use vdnn_graph::GraphError;
 use vdnn_memory::PlanError;
 use vdnn_runtime::DeviceError;
+use vdnn_tensor::TensorType;
 
 /// A run that cannot start or go on.
 #[derive(Debug, Error)]
@@ -97,6 +98,23 @@ pub enum TrainError {
         /// Labels in the batch.
         count: usize,
     },
+    /// Images in another form or number than the network takes.
+    #[error(
+        "expected images that fill {expected}, found {found} {form}. A network takes bytes where it normalises them itself (NetOptions::bytes) and numbers elsewhere"
+    )]
+    Images {
+        /// The type of the network's images.
+        expected: Box<TensorType>,
+        /// How many were given.
+        found: usize,
+        /// Of what.
+        form: &'static str,
+    },
+    /// A second batch was to be copied to the device, and there is no room for one.
+    #[error(
+        "there is no room for a second batch on the device: set Recipe::staging, or load each batch before its step"
+    )]
+    NoStaging,
     /// A checkpoint file could not be written or read.
     #[error("{}: {reason}", path.display())]
     Checkpoint {

@@ -11,6 +11,7 @@
 
 mod checkpoint;
 mod error;
+mod feed;
 mod learning_rate;
 mod loss_scale;
 mod mean;
@@ -21,10 +22,11 @@ mod weights;
 
 pub use checkpoint::{Checkpoint, RunState};
 pub use error::TrainError;
+pub use feed::{Feed, Images};
 pub use learning_rate::{Decay, LearningRate};
 pub use loss_scale::{INITIAL_LOSS_SCALE, LossScale};
 pub use mean::WeightedMean;
 pub use plan::{Encodings, Planned, Settings, Subject};
 pub use program::{BuildError, Network, Optimization};
-pub use trainer::{Evaluation, EvaluationSum, Feed, LoadedBatch, Recipe, StepResult, Trainer};
+pub use trainer::{Evaluation, EvaluationSum, LoadedBatch, Recipe, RunningStep, StagedBatch, StepResult, Trainer};
 pub use weights::weights_sha256;

@@ -195,11 +195,14 @@ fn plan_with(
     let Priced { program, kernels } = encoded.filter(|_| plan.is_encoded()).unwrap_or(plain);
     let mut violations = vdnn_check::check(&schedule, &program);
     violations.extend(vdnn_check::kernels(&schedule, &kernels));
+    let names: BTreeSet<&str> = plan.streamed.iter().map(|&id| program.graph.value(id).name.as_str()).collect();
+    let homes = if names.is_empty() { homes.clone() } else { homes.streaming(&names) };
+    if let Some((offset, bytes)) = homes.staging() {
+        violations.extend(vdnn_check::staging(&schedule, offset, bytes));
+    }
     if !violations.is_empty() {
         return Err(TrainError::Refused { policy: settings.policy.name().to_string(), violations });
     }
-    let names: BTreeSet<&str> = plan.streamed.iter().map(|&id| program.graph.value(id).name.as_str()).collect();
-    let homes = if names.is_empty() { homes.clone() } else { homes.streaming(&names) };
     Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program, homes })
 }
 

@@ -1,12 +1,23 @@
-//! The training loop's inner half: one step, one evaluation, on schedules that share their homes.
+//! A network on a device: its schedules, which share their homes, and what outlives an iteration.
+//!
+//! ```text
+//!   Recipe ─► Trainer::new ─┬─► feeding: a batch to the device, now or while a step runs
+//!                           └─► step: an iteration, an evaluation, the loss scale
+//! ```
+
+mod feeding;
+mod step;
+
+pub use feeding::{LoadedBatch, StagedBatch};
+pub use step::{Evaluation, EvaluationSum, RunningStep, StepResult};
 
 use crate::loss_scale::LossScaling;
 use crate::plan::{self, Planned, Settings, Subject};
 use crate::program::{self, Network, Optimization};
-use crate::{INITIAL_LOSS_SCALE, LossScale, TrainError, WeightedMean, weights_sha256};
+use crate::{INITIAL_LOSS_SCALE, TrainError, weights_sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vdnn_autograd::{LOSS_SCALE, SKIPPED_STEPS};
+use vdnn_autograd::LOSS_SCALE;
 use vdnn_graph::{Graph, Program, Role};
 use vdnn_layers::Mode;
 use vdnn_memory::HomeLayout;
@@ -26,52 +37,12 @@ pub struct Recipe {
     pub optimization: Optimization,
     /// How memory is planned.
     pub settings: Settings,
+    /// Room for a second batch on the device, so that the next one is copied while a step runs. It counts towards the budget.
+    pub staging: bool,
     /// Only kernels whose results never vary between runs.
     pub deterministic: bool,
     /// The seed of this run; it is kept in checkpoints.
     pub seed: u64,
-}
-
-/// One batch on its way to the device.
-#[derive(Clone, Copy, Debug)]
-pub struct Feed<'a> {
-    /// Normalised images, `[N, C, H, W]`.
-    pub images: &'a [f32],
-    /// Labels, `[N]`.
-    pub labels: &'a [i32],
-}
-
-/// A training batch that is on the device.
-#[derive(Clone, Copy, Debug)]
-pub struct LoadedBatch {
-    id: ScheduleId,
-    samples: u64,
-}
-
-/// What a training step gave.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepResult {
-    /// Mean loss of the batch, before the update.
-    pub loss: f64,
-    /// Right answers in the batch.
-    pub correct: u64,
-    /// Labels that count.
-    pub samples: u64,
-    /// True when the update was left out because gradients were not finite, which only happens in f16.
-    pub skipped: bool,
-    /// The loss scale from here on, where there is one.
-    pub loss_scale: Option<LossScale>,
-}
-
-/// What an evaluation gave.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Evaluation {
-    /// Mean loss over all samples.
-    pub loss: f64,
-    /// Share of right answers, in [0, 1].
-    pub accuracy: f64,
-    /// Number of samples.
-    pub samples: u64,
 }
 
 struct Ready {
@@ -89,6 +60,8 @@ pub struct Trainer {
     iteration: u64,
     /// Where the loss is scaled.
     scaling: Option<LossScaling>,
+    /// Where homes lie, and beside them the batch that comes next.
+    homes: HomeLayout,
 }
 
 impl Trainer {
@@ -116,30 +89,34 @@ impl Trainer {
         }
         let graphs: Vec<&Graph> = train.iter().chain(&eval).map(|(_, program)| &program.graph).collect();
         let homes = plan::layout(&graphs, &recipe.settings.options);
+        let homes = if recipe.staging { homes.with_staging(&feeding::FED) } else { homes };
         // What streams is settled by the first program, the full training batch; the others share its homes.
         let others = train.split_off(1);
         let mut train = plan_programs(device.as_mut(), train, &homes, recipe, plan::plan)?;
         let homes = train[0].1.homes.clone();
         train.extend(plan_programs(device.as_mut(), others, &homes, recipe, plan::plan_beside)?);
         let eval = plan_programs(device.as_mut(), eval, &homes, recipe, plan::plan_beside)?;
-        let prepared = Self::prepare(device, train, eval, recipe.batch_size, dtype)?;
-        let mut trainer = Trainer { scaling, ..prepared };
+        let prepared = Self::prepare(device, homes, train, eval, recipe.batch_size)?;
+        let mut trainer = Trainer { scaling, dtype, ..prepared };
         trainer.write_initial(&initial)?;
         Ok(trainer)
     }
 
     fn prepare(
         device: Box<dyn Device>,
+        homes: HomeLayout,
         train: Vec<(u64, Planned)>,
         eval: Vec<(u64, Planned)>,
         full: u64,
-        dtype: DType,
     ) -> Result<Self, TrainError> {
         let mut executor = Executor::new(device);
         let all = || train.iter().chain(&eval).map(|(_, planned)| &planned.schedule);
         let peak = |space| all().map(|schedule| schedule.peak_bytes(space)).max().unwrap_or(0);
         executor.reserve(peak(Space::Device), peak(Space::Host))?;
         executor.reserve_disk(peak(Space::Disk))?;
+        if let Some((offset, bytes)) = homes.staging() {
+            executor.reserve_staging(offset, bytes)?;
+        }
         let mut add = |planned: Vec<(u64, Planned)>| -> Result<BTreeMap<u64, Ready>, TrainError> {
             let mut ready = BTreeMap::new();
             for (size, planned) in planned {
@@ -149,7 +126,8 @@ impl Trainer {
             Ok(ready)
         };
         let (train, eval) = (add(train)?, add(eval)?);
-        Ok(Trainer { executor, train, eval, full, dtype, iteration: 0, scaling: None })
+        let (dtype, scaling) = (DType::F32, None);
+        Ok(Trainer { executor, train, eval, full, dtype, iteration: 0, scaling, homes })
     }
 
     /// Parameters and states as the network starts them; optimizer states at zero.
@@ -162,116 +140,6 @@ impl Trainer {
             }
         }
         Ok(())
-    }
-
-    /// Runs one iteration on a batch.
-    ///
-    /// # Errors
-    /// As [`Trainer::load`] and [`Trainer::step_loaded`].
-    pub fn step(&mut self, feed: Feed<'_>, learning_rate: f64) -> Result<StepResult, TrainError> {
-        let batch = self.load(feed)?;
-        self.step_loaded(batch, learning_rate)
-    }
-
-    /// Copies a training batch to the device.
-    ///
-    /// # Errors
-    /// [`TrainError::BatchSize`] for a size without a schedule, [`TrainError::NoLabels`] when no label counts.
-    pub fn load(&mut self, feed: Feed<'_>) -> Result<LoadedBatch, TrainError> {
-        let samples = counted(feed.labels);
-        if samples == 0 {
-            return Err(TrainError::NoLabels { step: self.iteration, count: feed.labels.len() });
-        }
-        let id = ready(&self.train, feed.labels.len())?;
-        self.feed(id, feed)?;
-        Ok(LoadedBatch { id, samples })
-    }
-
-    /// Runs one iteration on the batch loaded last.
-    ///
-    /// # Errors
-    /// [`TrainError::NotFinite`] when the loss is no number, [`TrainError::LossScale`] when gradients overflow f16 whatever the
-    /// scale (the parameters are then as before the step), or a device failure.
-    pub fn step_loaded(&mut self, batch: LoadedBatch, learning_rate: f64) -> Result<StepResult, TrainError> {
-        let (LoadedBatch { id, samples }, step) = (batch, self.iteration);
-        self.executor.write(id, "iteration", &step.to_le_bytes())?;
-        self.write_floats(id, "learning_rate", &[learning_rate as f32])?;
-        let before = self.loss_scale()?;
-        self.executor.run(id)?;
-        let loss = self.metric(id, "loss")?;
-        // Where the device counts skipped steps, a step that ends the run is one.
-        self.iteration += u64::from(loss.is_finite() || before.is_some());
-        let skipped = before.map_or(Ok(false), |before| self.follow_loss_scale(step, before));
-        if !loss.is_finite() {
-            return Err(TrainError::NotFinite { step, loss });
-        }
-        let (correct, skipped, loss_scale) = (self.metric(id, "accuracy")? as u64, skipped?, self.loss_scale()?);
-        Ok(StepResult { loss, correct, samples, skipped, loss_scale })
-    }
-
-    /// Where training scales the loss (in f16): the scale, and how many steps were skipped.
-    ///
-    /// # Errors
-    /// A device failure.
-    pub fn loss_scale(&mut self) -> Result<Option<LossScale>, TrainError> {
-        match &self.scaling {
-            Some(LossScaling { last: None, .. }) => Ok(Some(self.read_loss_scale()?)),
-            Some(scaling) => Ok(scaling.last),
-            None => Ok(None),
-        }
-    }
-
-    fn read_loss_scale(&mut self) -> Result<LossScale, TrainError> {
-        let id = self.full().id;
-        let skipped = self.executor.read(id, SKIPPED_STEPS)?;
-        let skipped = skipped.first_chunk().map_or(0, |&word| i32::from_le_bytes(word));
-        let read = LossScale { scale: self.metric(id, LOSS_SCALE)?, skipped_steps: skipped.max(0) as u64 };
-        if let Some(scaling) = &mut self.scaling {
-            scaling.last = Some(read);
-        }
-        Ok(read)
-    }
-
-    fn follow_loss_scale(&mut self, step: u64, before: LossScale) -> Result<bool, TrainError> {
-        let after = self.read_loss_scale()?;
-        self.scaling.as_mut().map_or(Ok(false), |scaling| scaling.follow(step, before, after))
-    }
-
-    /// Evaluates batches, one feed at a time.
-    ///
-    /// # Errors
-    /// [`TrainError::BatchSize`] for a size without a schedule, or a device failure.
-    pub fn evaluate_batch(&mut self, feed: Feed<'_>, into: &mut EvaluationSum) -> Result<(), TrainError> {
-        let id = ready(&self.eval, feed.labels.len())?;
-        self.feed(id, feed)?;
-        self.executor.run(id)?;
-        let samples = counted(feed.labels);
-        into.loss.add(self.metric(id, "loss")?, samples);
-        into.correct += self.metric(id, "accuracy")? as u64;
-        Ok(())
-    }
-
-    fn feed(&mut self, id: ScheduleId, feed: Feed<'_>) -> Result<(), TrainError> {
-        self.write_floats(id, "image", feed.images)?;
-        Ok(self.executor.write(id, "label", bytemuck::cast_slice(feed.labels))?)
-    }
-
-    /// Writes numbers in the network's dtype; without a copy when that is f32.
-    fn write_floats(&mut self, id: ScheduleId, name: &str, numbers: &[f32]) -> Result<(), TrainError> {
-        if self.dtype == DType::F64 {
-            let wide: Vec<f64> = numbers.iter().map(|&x| f64::from(x)).collect();
-            return Ok(self.executor.write(id, name, bytemuck::cast_slice(&wide))?);
-        }
-        Ok(self.executor.write(id, name, bytemuck::cast_slice(numbers))?)
-    }
-
-    fn metric(&mut self, id: ScheduleId, name: &str) -> Result<f64, TrainError> {
-        let bytes = self.executor.read(id, name)?;
-        let number = match self.dtype {
-            DType::F64 => bytes.first_chunk().map(|&word| f64::from_le_bytes(word)),
-            _ => bytes.first_chunk().map(|&word| f64::from(f32::from_le_bytes(word))),
-        };
-        Ok(number.unwrap_or(f64::NAN))
     }
 
     /// Name, role and bytes of everything that outlives an iteration.
@@ -379,22 +247,6 @@ impl Trainer {
     }
 }
 
-/// An evaluation under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct EvaluationSum {
-    loss: WeightedMean,
-    correct: u64,
-}
-
-impl EvaluationSum {
-    /// The result over all samples; `None` without any.
-    pub fn result(&self) -> Option<Evaluation> {
-        let loss = self.loss.mean()?;
-        let samples = self.loss.count();
-        Some(Evaluation { loss, accuracy: self.correct as f64 / samples as f64, samples })
-    }
-}
-
 fn initial_loss_scale() -> Result<HostTensor, TrainError> {
     let bytes = (INITIAL_LOSS_SCALE as f32).to_le_bytes().to_vec();
     HostTensor::from_bytes([1], DType::F32, bytes).map_err(|error| TrainError::Model(Box::new(error)))
@@ -424,16 +276,4 @@ fn plan_programs(
         planned.push((size, plan(subject, homes, settings)?));
     }
     Ok(planned)
-}
-
-fn ready(compiled: &BTreeMap<u64, Ready>, samples: usize) -> Result<ScheduleId, TrainError> {
-    let found = samples as u64;
-    let refuse = || TrainError::BatchSize { found, compiled: compiled.keys().copied().collect() };
-    compiled.get(&found).map(|ready| ready.id).ok_or_else(refuse)
-}
-
-/// Labels that count: all but the ignored ones.
-fn counted(labels: &[i32]) -> u64 {
-    let ignored = vdnn_graph::op::SoftmaxCrossEntropy::default().ignore_index;
-    labels.iter().filter(|&&label| label != ignored).count() as u64
 }

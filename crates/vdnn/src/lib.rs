@@ -39,8 +39,8 @@ pub mod prelude {
     pub use crate::device::{DeviceName, open_device};
     pub use vdnn_autograd::{Optimizer, UpdateAt};
     pub use vdnn_datasets::registry::OpenOptions;
-    pub use vdnn_datasets::{LastBatch, Loader, LoaderOptions, Order, Sampler, registry as datasets};
-    pub use vdnn_graph::op::{Adam, Sgd};
+    pub use vdnn_datasets::{LastBatch, Loader, LoaderOptions, Order, Sampler, Source, registry as datasets};
+    pub use vdnn_graph::op::{Adam, Normalise, Sgd};
     pub use vdnn_graph::{Graph, Program, Step, Use, ValueId};
     pub use vdnn_layers::{Layer, Mode, Net, NetOptions};
     pub use vdnn_memory::policies;
@@ -53,7 +53,7 @@ pub mod prelude {
     pub use vdnn_sim::{Links, Machine, simulate};
     pub use vdnn_tensor::{DType, HostTensor, format_bytes, parse_bytes};
     pub use vdnn_train::{
-        BuildError, Checkpoint, Encodings, Evaluation, EvaluationSum, Feed, LearningRate, LossScale, Network,
+        BuildError, Checkpoint, Encodings, Evaluation, EvaluationSum, Feed, Images, LearningRate, LossScale, Network,
         Optimization, Recipe, Settings, StepResult, Subject, Trainer, plan, program,
     };
 }

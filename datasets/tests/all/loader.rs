@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use vdnn_datasets::{
-    Batch, Dataset, Error, LastBatch, Loader, LoaderOptions, Order, Position, Sampler, Source, Synthetic,
+    Batch, Dataset, Error, LastBatch, Loader, LoaderOptions, Normalization, Order, Position, Sampler, Source, Synthetic,
 };
 
 use crate::small;
 
 /// What a batch holds, detached from the loader's buffers.
-type Held = (u64, usize, usize, Vec<f32>, Vec<i32>);
+type Held = (u64, usize, usize, Vec<u8>, Vec<i32>);
 
 fn sampler(last: LastBatch) -> Sampler {
     Sampler::new(50, 8, Order::Shuffled { seed: 11 }, last).unwrap()
@@ -33,8 +33,7 @@ fn all(loader: Loader) -> Vec<Held> {
 #[test]
 fn an_epoch_holds_every_sample_once() {
     let batches = all(loader(small(50), LastBatch::Keep, options(2, 1)));
-    let mut seen: Vec<usize> =
-        batches.iter().flat_map(|b| b.3.chunks(6).map(|image| (image[0] * 255.0).round() as usize)).collect();
+    let mut seen: Vec<usize> = batches.iter().flat_map(|b| b.3.chunks(6).map(|image| usize::from(image[0]))).collect();
     let labels: Vec<i32> = batches.iter().flat_map(|b| b.4.clone()).collect();
     assert!(seen.iter().zip(labels).all(|(&sample, label)| (sample % 3) as i32 == label), "labels follow their images");
     seen.sort_unstable();
@@ -159,7 +158,10 @@ impl Source for Faulty {
     fn classes(&self) -> &[String] {
         self.inner.classes()
     }
-    fn read(&self, index: usize, image: &mut [f32]) -> Result<i32, Error> {
+    fn normalization(&self) -> &Normalization {
+        self.inner.normalization()
+    }
+    fn read(&self, index: usize, image: &mut [u8]) -> Result<i32, Error> {
         self.reads.fetch_add(1, SeqCst);
         if index == self.bad && self.panics {
             panic!("sample {index} is bad");
@@ -227,7 +229,7 @@ fn no_more_is_made_ahead_than_asked_for() {
 
 #[test]
 fn a_batch_beyond_memory_is_an_error() {
-    // 8 images of 2^60 elements: more bytes than there are addresses, refused before anything is taken.
+    // 8 images of 2^60 bytes: more bytes than there are addresses, refused before anything is taken.
     let huge = Synthetic::new(8, [1, 1 << 30, 1 << 30], 10, 0).unwrap();
     let sampler = Sampler::new(8, 8, Order::Sequential, LastBatch::Keep).unwrap();
     let error = Loader::new(Arc::new(huge), sampler, &options(1, 1)).unwrap().next().unwrap().unwrap_err();

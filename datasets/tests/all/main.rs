@@ -1,6 +1,7 @@
 //! Tests of the package through its public face, one module per concern, in one program.
 
 mod files;
+mod images;
 mod loader;
 mod registry;
 mod sample;

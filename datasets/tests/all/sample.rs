@@ -45,10 +45,11 @@ fn the_normalisation_fits() {
 #[test]
 fn what_is_read_has_mean_0_and_deviation_1() {
     let train = fashion_mnist_sample().unwrap().train;
-    let mut image = vec![0.0; train.n_elements()];
+    let mut image = vec![0; train.n_elements()];
     let (mut sum, mut squares) = (0.0, 0.0);
     for index in 0..train.len() {
         train.read(index, &mut image).unwrap();
+        let image = train.normalization().apply(&image, image.len());
         sum += image.iter().map(|&x| f64::from(x)).sum::<f64>();
         squares += image.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
     }

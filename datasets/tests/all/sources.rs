@@ -4,11 +4,20 @@ use vdnn_datasets::{Dataset, Error, Normalization, Source, Split, Synthetic};
 
 use crate::small;
 
-fn read(source: &dyn Source, index: usize) -> (Vec<f32>, i32) {
-    // Filled with NaN first: whatever is not written shows.
-    let mut image = vec![f32::NAN; source.n_elements()];
-    let label = source.read(index, &mut image).unwrap();
-    (image, label)
+fn read(source: &dyn Source, index: usize) -> (Vec<u8>, i32) {
+    // Filled in two ways first: whatever is not written shows.
+    let [image, other] = [0x5a, 0xa5].map(|left| {
+        let mut image = vec![left; source.n_elements()];
+        (source.read(index, &mut image).unwrap(), image)
+    });
+    assert_eq!(image, other);
+    (image.1, image.0)
+}
+
+/// As numbers.
+fn normalised(source: &dyn Source, index: usize) -> Vec<f32> {
+    let [_, height, width] = source.shape();
+    source.normalization().apply(&read(source, index).0, height * width)
 }
 
 fn two_channels() -> Result<Dataset, Error> {
@@ -19,10 +28,14 @@ fn two_channels() -> Result<Dataset, Error> {
 
 #[test]
 fn each_channel_has_its_own_normalisation() {
-    let (image, label) = read(&two_channels().unwrap(), 0);
-    assert_eq!(label, 0);
+    let source = two_channels().unwrap();
+    assert_eq!(read(&source, 0), (vec![0, 51, 102, 255, 255, 0, 0, 0], 0));
+    let image = normalised(&source, 0);
     let expected = [-0.4, 0.0, 0.4, 1.6, 2.0, -2.0, -2.0, -2.0];
     image.iter().zip(expected).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{image:?}"));
+    // Of a batch the channels come in turn.
+    let two = [read(&source, 0).0, read(&source, 0).0].concat();
+    assert_eq!(source.normalization().apply(&two, 4), [image.clone(), image].concat());
 }
 
 #[test]
@@ -35,17 +48,17 @@ fn measuring_takes_each_channel_by_itself() {
 }
 
 #[test]
-fn padding_centres_and_fills_with_normalised_black() {
+fn padding_centres_and_fills_with_black() {
     let padded = small(8).with_image_size(5).unwrap(); // [2, 3] in [5, 5]
     assert_eq!(padded.shape(), [1, 5, 5]);
     let (image, label) = read(&padded, 7);
     assert_eq!(label, 1);
     let inside = |y: usize, x: usize| (1..3).contains(&y) && (1..4).contains(&x);
     for (i, value) in image.iter().enumerate() {
-        let expected = if inside(i / 5, i % 5) { 7.0 / 255.0 } else { 0.0 };
+        let expected = if inside(i / 5, i % 5) { 7 } else { 0 };
         assert_eq!(*value, expected, "at {i}");
     }
-    let (image, _) = read(&two_channels().unwrap().with_image_size(3).unwrap(), 0);
+    let image = normalised(&two_channels().unwrap().with_image_size(3).unwrap(), 0);
     assert_eq!((image[8], image[17]), (-0.4, -2.0)); // corners, one per channel
 }
 
@@ -86,7 +99,7 @@ fn synthetic_images_have_mean_0_and_variance_1_and_all_labels() {
     let source = Synthetic::new(200, [3, 32, 32], 10, 5).unwrap();
     let (mut sum, mut squares, mut seen) = (0.0, 0.0, [0; 10]);
     for index in 0..source.len() {
-        let (image, label) = read(&source, index);
+        let (image, label) = (normalised(&source, index), read(&source, index).1);
         seen[label as usize] += 1;
         sum += image.iter().map(|&x| f64::from(x)).sum::<f64>();
         squares += image.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
@@ -103,8 +116,8 @@ fn synthetic_bits_stay_the_same() {
     assert_eq!((image, label), (GOLDEN_IMAGE.to_vec(), GOLDEN_LABEL));
 }
 
-/// From the same arithmetic written in Python with numpy.
-const GOLDEN_IMAGE: [f32; 6] = [0.6989148, 0.14802882, 0.090995036, 0.88999647, -0.5605326, -0.4233661];
+/// From the same arithmetic written in Python.
+const GOLDEN_IMAGE: [u8; 6] = [166, 179, 240, 138, 185, 134];
 const GOLDEN_LABEL: i32 = 578;
 
 #[test]

@@ -128,6 +128,7 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
             Err(ctx.refuse("statistics are differentiated together with the batch_norm that reads them"))
         }
         Op::Conv2dStats(_) => Err(ctx.refuse("convolutions make statistics in a graph that has been differentiated")),
+        Op::Normalise(_) => Err(ctx.refuse("bytes have no gradient; ask for the gradient of the normalised image")),
         Op::Accuracy => Err(ctx.refuse("counting right answers has no gradient")),
         _ => Err(ctx.refuse("gradients of gradients and of updates are not provided")),
     }

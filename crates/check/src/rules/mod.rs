@@ -13,4 +13,5 @@ pub(crate) mod races;
 pub(crate) mod refines;
 pub(crate) mod sequence;
 pub(crate) mod sharing;
+pub(crate) mod staging;
 pub(crate) mod well_formed;

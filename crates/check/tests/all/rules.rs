@@ -1,7 +1,7 @@
 //! The clean schedule passes, the judge agrees with the program, and messages name what is wrong.
 
 use crate::{emit, interpret, network};
-use vdnn_check::{Rule, Violation, check, kernels, sequence};
+use vdnn_check::{Rule, Violation, check, kernels, sequence, staging};
 use vdnn_graph::Program;
 use vdnn_schedule::{Action, BufferKind, Choice, Direction, KernelTable, Schedule, Space};
 
@@ -205,4 +205,21 @@ fn schedules_of_a_run_leave_each_others_homes_alone() {
     let name = &below.values[below.homes[home].initial.index()];
     let found = sequence(&[(&plain, &program), (&below, &program)]);
     expect(&found, Rule::Sequence, &[&format!("expected the home of %{name} at Device"), "found Host"]);
+}
+
+/// The host may fill what lies in no buffer and within the arena.
+#[test]
+fn no_buffer_lies_in_the_staging_region() {
+    let program = network::twenty_layers();
+    let mut schedule = emit::emit(&program, None);
+    let peak = schedule.peak_bytes(Space::Device);
+    expect(&staging(&schedule, peak, 256), Rule::Budget, &["staging region", "its end at"]);
+    let arena = schedule.arenas.iter_mut().find(|arena| arena.space == Space::Device).unwrap();
+    arena.bytes = peak + 256;
+    assert_eq!(staging(&schedule, peak, 256), vec![]);
+    expect(&staging(&schedule, peak - 1, 257), Rule::Sharing, &["outside the staging region"]);
+    let workspace = schedule.buffers.iter().find(|buffer| buffer.kind == BufferKind::Workspace).unwrap().clone();
+    let found = staging(&schedule, workspace.offset + workspace.bytes - 1, 1);
+    expect(&found, Rule::Sharing, &[&workspace.name]);
+    assert_eq!(staging(&schedule, workspace.offset, 0), vec![]);
 }

@@ -61,6 +61,10 @@ impl Device for Watched {
         self.around(|watched| watched.reserve(device, host), |lost| &mut lost.reserving)
     }
 
+    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.around(|device| device.reserve_staging(offset, bytes), |lost| &mut lost.preparing)
+    }
+
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
         self.around(|device| device.prepare(program, schedule), |lost| &mut lost.preparing)
     }
@@ -79,6 +83,14 @@ impl Device for Watched {
 
     fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
         self.device.write(space, offset, bytes)
+    }
+
+    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.stage(offset, bytes)
+    }
+
+    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.device.load_staged(from, to, bytes)
     }
 
     fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
@@ -125,7 +137,7 @@ pub fn account(words: &[String]) -> Outcome<(bool, serde_json::Value)> {
     let opened = before as i64 - device.free();
     let mut trainer = run.trainer(&build, Box::new(device))?;
     let (images, labels) = run.batch(0);
-    let feed = Feed { images: &images, labels: &labels };
+    let feed = Feed::new(&images, &labels);
     for _ in 0..3 {
         let free = context.memory()?.0 as i64;
         trainer.step(feed, 1e-3)?;

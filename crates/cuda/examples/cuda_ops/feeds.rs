@@ -28,6 +28,7 @@ pub struct Run<'a> {
     pub algos_from: Option<Schedule>,
     pub encodings: Encodings,
     pub eval_batches: Vec<u64>,
+    pub staging: bool,
 }
 
 impl Run<'_> {
@@ -48,6 +49,7 @@ impl Run<'_> {
             algos_from: None,
             encodings: Encodings::Auto,
             eval_batches: Vec::new(),
+            staging: false,
         }
     }
 
@@ -68,6 +70,7 @@ impl Run<'_> {
             eval_batches: self.eval_batches.clone(),
             optimization,
             settings,
+            staging: self.staging,
             deterministic: true,
             seed: 1,
         };
@@ -88,7 +91,7 @@ impl Run<'_> {
         let mut losses = Vec::new();
         for step in 0..steps {
             let (images, labels) = self.batch(step);
-            losses.push(trainer.step(Feed { images: &images, labels: &labels }, 0.02)?.loss);
+            losses.push(trainer.step(Feed::new(&images, &labels), 0.02)?.loss);
         }
         Ok(losses)
     }

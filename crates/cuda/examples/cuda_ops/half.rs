@@ -4,7 +4,7 @@
 use crate::ops::{Case, case, of_maps};
 use crate::single::{Build, Gpu, Maps};
 use crate::{Outcome, Report, statistics};
-use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, Split, Unfold, UnfoldGrad};
+use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, MOST_UNSCALED, Split, Unfold, UnfoldGrad, Unscale};
 use vdnn_graph::{Op, ValueId};
 use vdnn_tensor::{DType, Layout, MemoryOrder};
 
@@ -21,6 +21,7 @@ pub fn run(report: &mut Report) -> Outcome {
         fused(&mut cases);
         more_convolutions(&mut cases);
         unfolding(&mut cases);
+        unscaling(&mut cases);
         statistics::cases(&mut cases);
         for (index, (name, build)) in cases.into_iter().enumerate() {
             // Persistents live on one device, so no two cases of the two types have the same names.
@@ -129,6 +130,18 @@ impl Norm {
         let mut grads = b.push(Op::BatchNormGrad(NORM), &self.inputs(&[x, through], 3, &[]))?;
         grads.push(through);
         Ok(grads)
+    }
+}
+
+/// Gradients as layers made them, divided by the loss's scale, more than one launch takes.
+fn unscaling(cases: &mut Vec<Case>) {
+    for count in [3, MOST_UNSCALED] {
+        case(cases, format!("unscale {count} gradients"), move |b| {
+            let dims: [&[u64]; 4] = [&[64, 16, 3, 3], &[40, 24, 1, 1], &[9, 5, 7, 7], &[10, 30]];
+            let mut inputs = vec![b.state(&[1]), b.rate()];
+            (0..count).for_each(|index| inputs.push(b.x(dims[index % 4])));
+            b.read(Op::Unscale(Unscale { gradients: count as u32 }), &inputs)
+        });
     }
 }
 

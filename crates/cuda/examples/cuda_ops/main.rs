@@ -1,13 +1,14 @@
 //! Runs every op, then whole networks under all policies, on the GPU and on the CPU, and compares.
 //!
 //! Prints one JSON line a case and a table with PASS or FAIL at the end; exits 1 on FAIL or without a GPU. Parts are chosen
-//! by name (`ops half pieces nets policies memory disk profile cases model account`); without names all but the last two run, which take
-//! further words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
+//! by name (`ops half pieces nets policies memory feeding disk profile cases model account`); without names all but the last two run, which
+//! take further words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
 
 mod account;
 mod cases;
 mod disk;
 mod encoded;
+mod feeding;
 mod feeds;
 mod half;
 mod memory;
@@ -104,13 +105,14 @@ fn run(part: &str, words: &[String], report: &mut Report) -> Outcome {
         "nets" => nets::run(report),
         "policies" => policies::run(report),
         "memory" => memory::run(report),
+        "feeding" => feeding::run(report),
         "disk" => disk::run(report),
         "profile" => profiles::run(report),
         "cases" => cases::run(report),
         "model" => model::run(report, words),
         "account" => account::run(report, words),
         other => Err(format!(
-            "expected ops, half, pieces, nets, policies, memory, disk, profile, cases, model or account, found {other}"
+            "expected ops, half, pieces, nets, policies, memory, feeding, disk, profile, cases, model or account, found {other}"
         )
         .into()),
     }
@@ -121,7 +123,7 @@ fn main() {
     let wordy = words.iter().position(|word| word == "model" || word == "account").unwrap_or(words.len());
     let (mut parts, rest) = (words[..wordy].to_vec(), &words[wordy..]);
     if words.is_empty() {
-        parts = ["ops", "half", "pieces", "nets", "policies", "memory", "disk", "profile", "cases"]
+        parts = ["ops", "half", "pieces", "nets", "policies", "memory", "feeding", "disk", "profile", "cases"]
             .map(String::from)
             .to_vec();
     }

@@ -23,7 +23,7 @@ pub fn run(report: &mut Report, words: &[String]) -> Outcome {
     let mut trainer = run.trainer(&build, Box::new(cuda()?))?;
     let prepared = start.elapsed().as_secs_f64();
     let (images, labels) = run.batch(0);
-    let feed = Feed { images: &images, labels: &labels };
+    let feed = Feed::new(&images, &labels);
     let mut times = Vec::new();
     let mut losses = Vec::new();
     for step in 0..steps {

@@ -5,7 +5,7 @@ use crate::{Outcome, Report, encoded};
 use vdnn_graph::op::{
     Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Cast, Concat,
     Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, Group, LocalResponseNorm, LossScaleUpdate, MOST_UNSCALED,
-    MaxPool2d, Sgd, SoftmaxCrossEntropy, Split, Unflatten, Unscale, Window,
+    MaxPool2d, Normalise, Sgd, SoftmaxCrossEntropy, Split, Unflatten, Unscale, Window,
 };
 use vdnn_graph::{Op, ValueId};
 use vdnn_tensor::{DType, Layout, MemoryOrder};
@@ -30,6 +30,7 @@ pub fn run(report: &mut Report) -> Outcome {
     losses(&mut cases);
     optimizers(&mut cases);
     loss_scaling(&mut cases);
+    images(&mut cases);
     let mut gpu = Gpu::open()?;
     for (index, (name, build)) in cases.into_iter().enumerate() {
         let mut graph = Build::new(&name, index);
@@ -269,6 +270,25 @@ fn elementwise(cases: &mut Vec<Case>) {
             let back = b.push(Op::Unflatten(Unflatten { sample: dims[1..].to_vec() }), &[flat])?[0];
             b.read(Op::Relu, &[back])?;
             b.read(Op::Flatten, &[x])
+        });
+    }
+}
+
+/// Images of bytes in each type, in half precision the bits that a cast of the f32 numbers has.
+fn images(cases: &mut Vec<Case>) {
+    for dims in [[8, 3, 224, 224], [5, 1, 28, 28], [3, 3, 7, 5], [2, 7, 16, 16], [0, 3, 4, 4], [1, 1, 1, 1]] {
+        case(cases, format!("normalise {dims:?}"), move |b| {
+            let numbers = |from: f32, step: f32| (0..dims[1]).map(|c| from + step * c as f32).collect();
+            let op = |dtype| Op::Normalise(Normalise { mean: numbers(0.485, -0.03), std: numbers(0.229, 0.01), dtype });
+            let x = b.pixels(&dims);
+            let wide = b.push(op(DType::F32), &[x])?[0];
+            for dtype in [DType::BF16, DType::F16] {
+                let half = b.push(op(dtype), &[x])?[0];
+                let cast = b.push(Op::Cast(Cast { dtype, layout: Layout::default() }), &[wide])?[0];
+                b.same(half, cast);
+            }
+            b.back(wide);
+            Ok(())
         });
     }
 }

@@ -66,7 +66,8 @@ pub fn as_two_ops(graph: &Graph, kernels: &KernelTable) -> Option<KernelTable> {
         let conv = find(|op| matches!(op, Op::Conv2d(_)), &node.inputs)?;
         let statistics = find(|op| *op == Op::BatchNormStats, &graph.nodes()[conv].outputs)?;
         let (conv, statistics) = (kernels.choices[conv].first()?, kernels.choices[statistics].first()?);
-        let workspace = conv.workspace.max(statistics.workspace);
+        // Where Y is a slice the plan may want more than where it is not.
+        let workspace = conv.workspace.max(statistics.workspace).max(1 << 20);
         let seconds = conv.seconds + statistics.seconds;
         table.choices[at] = vec![Choice { workspace, seconds, ..conv.clone() }];
         any = true;

@@ -1,5 +1,5 @@
 //! Every plan of some convolutions in f16 that sums its output: Y against plain loops in f64, the sums against those of that Y, the
-//! same bits twice, and how long it takes.
+//! same Y twice, and how long it takes. The sums' last bits vary.
 
 use half::f16;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ pub fn run(bench: &mut Bench) -> Result<(), CudaError> {
         dense([256, 512, 7, 7], 2048, 1, 1, 0),
     ];
     for (problem, around) in problems.iter().flat_map(|problem| [(problem, 0.0), (problem, 1.0)]) {
-        let wanted = Wanted { workspace_limit: WORKSPACE, ..Wanted::default() };
+        let wanted = Wanted { deterministic: false, workspace_limit: WORKSPACE, ..Wanted::default() };
         let case = Case::new(*problem, around, &arena)?;
         case.upload(bench, &arena)?;
         for plan in enumerate(Target::Device(&handle), problem, &wanted)? {
@@ -114,7 +114,7 @@ impl Case {
         plan: &Plan,
     ) -> Result<(bool, Value), CudaError> {
         let first = self.results(bench, handle, arena, plan)?;
-        let same = first == self.results(bench, handle, arena, plan)?;
+        let second = self.results(bench, handle, arena, plan)?;
         // SAFETY: as in `results`.
         let site = unsafe { plan.bind(self.at)? };
         let ms = time_plan(handle, plan, &site, Repetitions { count: 5, max_ms: 50.0 })?;
@@ -123,9 +123,9 @@ impl Case {
         let facts = json!({
             "problem": self.problem.to_string(), "around": self.around, "plan": plan.name.to_string(), "ms": ms,
             "workspace": plan.workspace_bytes, "y": y, "sum": sum, "squares": squares, "variance": variance,
-            "same_bits_twice": same,
+            "same_bits_twice": first == second,
         });
-        Ok((y < 1e-3 && sum < 1e-4 && squares < 1e-3 && variance < 1e-2 && same, facts))
+        Ok((y < 1e-3 && sum < 1e-4 && squares < 1e-3 && variance < 1e-2 && first.y == second.y, facts))
     }
 
     /// Some numbers of Y, and what they should be.

@@ -128,6 +128,7 @@ impl Iterator for Listing<'_> {
                 continue;
             };
             let Candidate { name, notes, configuration } = candidate;
+            let notes = notes.told(&self.problem);
             if !self.seen.insert(name.clone()) || !suits(&notes, &self.problem, &self.wanted) {
                 continue;
             }

@@ -94,6 +94,12 @@ impl Notes {
         }
     }
 
+    /// The same for a problem. Sums of the output come out in the order in which blocks end, which cuDNN does not note: on an H200
+    /// two runs of most such plans differ in the last bits.
+    pub(super) fn told(self, problem: &ConvolutionProblem) -> Self {
+        Self { nondeterministic: self.nondeterministic || problem.epilogue == Epilogue::Statistics, ..self }
+    }
+
     /// Whether such an engine computes what the problem's type and precision promise.
     pub(super) fn keep_promise(&self, problem: &ConvolutionProblem) -> bool {
         let f32 = problem.dtype == vdnn_tensor::DType::F32;
@@ -143,7 +149,7 @@ impl Plan {
         let graph = Arc::new(OperationGraph::new(target, problem)?);
         let unknown = |e: CudaError| CudaError::UnknownPlan { name: name.to_string(), reason: e.to_string() };
         let engine = engine(target, &graph, name.engine).map_err(unknown)?;
-        let notes = Notes::of(&engine);
+        let notes = Notes::of(&engine).told(problem);
         let configuration = configuration(target, &engine, &name.knobs).map_err(unknown)?;
         Self::new(target, problem, name.clone(), notes, configuration, graph).map_err(unknown)
     }

@@ -7,33 +7,30 @@ use std::sync::Arc;
 
 use super::backend;
 use super::disk::{DiskCopy, DiskTier};
+use super::feeding::Feeding;
 use super::gpu::Gpu;
+use super::staging::{Staging, fill};
 use crate::CudaError;
 use crate::context::Stream;
-use crate::memory::{DeviceArena, HostLimits, PAGE, PinnedArena, Rows, offload, prefetch};
+use crate::memory::{DeviceArena, PAGE, PinnedArena, Rows, offload, prefetch};
 
 /// A byte that makes a number read before it was written not a number.
 const POISON: u8 = 0xFF;
-/// From here on several threads copy, because one reaches a fifth of the link's rate.
-const PARALLEL_BYTES: usize = 4 << 20;
-const COPY_THREADS: usize = 8;
 /// Least staging memory: weights pass through it as well.
 const LEAST_STAGED: u64 = 16 << 20;
-/// Most bytes of a batch on their way at once.
-const MOST_STAGED: u64 = 512 << 20;
-
 /// Both arenas of a schedule.
 #[derive(Debug)]
 pub(super) struct Arenas {
+    /// Where the next batch is copied while an iteration runs. Dropped first, since its copies end in the device arena.
+    feeding: Option<Feeding>,
     device: DeviceArena,
     host: Option<PinnedArena>,
-    staging: Option<PinnedArena>,
+    /// For what the host writes between iterations.
+    staging: Staging,
     /// The file for what the host arena does not hold.
     pub disk: Option<Arc<DiskTier>>,
     /// Device memory that the driver took for page tables, of the pinned host arena and of the device arena.
     page_tables: u64,
-    /// Bytes of the staging memory under copies that may still run.
-    staged: u64,
 }
 
 impl Arenas {
@@ -59,7 +56,7 @@ impl Arenas {
         let page_tables = free.saturating_sub(left) + own;
         device.fill(&gpu.streams.compute, 0, device.bytes(), POISON).map_err(backend)?;
         gpu.streams.compute.synchronize().map_err(backend)?;
-        Ok(Arenas { device, host, staging: None, disk: None, page_tables, staged: 0 })
+        Ok(Arenas { feeding: None, device, host, staging: Staging::default(), disk: None, page_tables })
     }
 
     pub fn device_bytes(&self) -> u64 {
@@ -87,7 +84,7 @@ impl Arenas {
 
     /// Pinned bytes besides the host arena.
     pub fn staging_bytes(&self) -> u64 {
-        self.staging.as_ref().map_or(0, PinnedArena::reserved_bytes)
+        self.staging.reserved_bytes() + self.feeding.as_ref().map_or(0, Feeding::pinned_bytes)
     }
 
     /// The device address of a byte of the device arena.
@@ -96,17 +93,25 @@ impl Arenas {
     }
 
     /// Makes room for `bytes` written between two iterations, as far as the host has it.
-    pub fn stage(&mut self, gpu: &Gpu, bytes: u64) -> Result<(), CudaError> {
-        let most = MOST_STAGED.min(HostLimits::of_process().pinnable().unwrap_or(u64::MAX) / 4);
-        let bytes = bytes.max(LEAST_STAGED).min(most);
-        if bytes > self.staging.as_ref().map_or(0, PinnedArena::bytes) {
+    pub fn make_room(&mut self, gpu: &Gpu, bytes: u64) -> Result<(), CudaError> {
+        let bytes = Staging::granted(bytes.max(LEAST_STAGED));
+        if bytes > self.staging.bytes() {
             gpu.streams.compute.synchronize()?;
-            self.staging = None;
-            // Without it batches are copied from pageable memory, which is slower and nothing else.
-            self.staging = PinnedArena::new(&gpu.context, bytes).ok();
-            self.staged = 0;
+            self.staging = Staging::default();
+            self.staging = Staging::new(gpu, bytes);
         }
         Ok(())
+    }
+
+    /// Takes what copying to a region of the device arena wants while iterations run.
+    pub fn reserve_feeding(&mut self, gpu: &Gpu, offset: u64, bytes: u64) -> Result<(), CudaError> {
+        self.feeding = Some(Feeding::new(gpu, offset, bytes)?);
+        Ok(())
+    }
+
+    /// The way to the staging region, if that holds so many bytes there, and the device arena.
+    pub fn feeding(&mut self, offset: u64, bytes: u64) -> Option<(&mut Feeding, &DeviceArena)> {
+        self.feeding.as_mut().filter(|feeding| feeding.holds(offset, bytes)).map(|feeding| (feeding, &self.device))
     }
 
     /// A copy between a slot of the host arena and the file, ready to be queued.
@@ -138,23 +143,7 @@ impl Arenas {
 
     /// Writes bytes of the device arena: through pinned memory, so that the copy runs on while the host goes on.
     pub fn write(&mut self, gpu: &Gpu, offset: u64, bytes: &[u8]) -> Result<(), CudaError> {
-        let stream = &gpu.streams.compute;
-        let Some(staging) = &self.staging else { return self.device.write(stream, offset, bytes) };
-        let capacity = staging.bytes();
-        let (mut at, mut rest) = (offset, bytes);
-        while !rest.is_empty() {
-            if self.staged == capacity {
-                stream.synchronize()?;
-                self.staged = 0;
-            }
-            let (piece, after) = rest.split_at(rest.len().min((capacity - self.staged) as usize));
-            let length = piece.len() as u64;
-            fill(staging, self.staged, piece)?;
-            let (from, to) = (Rows::contiguous(self.staged, length), Rows::contiguous(at, length));
-            prefetch(stream, staging, from, &self.device, to)?;
-            (self.staged, at, rest) = (self.staged + length, at + length, after);
-        }
-        Ok(())
+        self.staging.write(&gpu.streams.compute, &self.device, offset, bytes)
     }
 
     /// Reads bytes of the device arena and waits for them.
@@ -174,17 +163,8 @@ impl Arenas {
         self.host.as_ref().map_or(Ok(()), |host| host.read(offset, bytes))
     }
 
-    /// All copies have ended: staging memory is free again.
+    /// All copies of the compute stream have ended: what the host writes between iterations has arrived.
     pub fn settled(&mut self) {
-        self.staged = 0;
+        self.staging.settled();
     }
-}
-
-/// Copies into pinned memory, with several threads when it is worth it.
-fn fill(staging: &PinnedArena, offset: u64, bytes: &[u8]) -> Result<(), CudaError> {
-    if bytes.len() < PARALLEL_BYTES {
-        return staging.write(offset, bytes);
-    }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(COPY_THREADS);
-    staging.write_by(threads, offset, bytes)
 }

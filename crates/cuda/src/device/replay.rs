@@ -65,9 +65,9 @@ impl Replay {
         graph.map_or(Ok(()), |graph| graph.launch(&gpu.streams.compute))
     }
 
-    /// The iteration has ended.
-    pub fn ended(&mut self, prepared: &mut Prepared) {
-        if let (Some(began), Some(trial)) = (self.began.take(), &mut prepared.trial) {
+    /// The iteration has ended, just now if the host has `seen` it; else nobody knows when.
+    pub fn ended(&mut self, prepared: &mut Prepared, seen: bool) {
+        if let (Some(began), Some(trial)) = (self.began.take().filter(|_| seen), &mut prepared.trial) {
             trial.took(began.elapsed());
             self.found = trial.found().or(self.found);
         }

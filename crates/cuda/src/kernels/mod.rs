@@ -34,6 +34,7 @@ mod local_response_norm;
 mod loss_scale_update;
 mod max_pool2d;
 mod nhwc;
+mod normalise;
 mod plan;
 mod relu;
 mod sgd;
@@ -85,7 +86,7 @@ macro_rules! sources {
 pub const ALL: &[(&str, &str)] = sources! {
     f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "conv2d_stats" "local_response_norm"
         "loss_scale_update" "max_pool2d" "softmax_cross_entropy" "unscale";
-    every type: "add" "concat" "dropout" "relu" "sgd";
+    every type: "add" "concat" "dropout" "normalise" "relu" "sgd";
     half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc" "unfold";
 };
 
@@ -185,6 +186,7 @@ fn prepare_one(
         Op::Cast(_) => cast::prepare(inputs, outputs),
         Op::Unfold(op) => unfold::prepare(op, inputs, outputs),
         Op::UnfoldGrad(op) => unfold::prepare_grad(op, inputs, outputs),
+        Op::Normalise(op) => normalise::prepare(op, inputs, outputs),
         Op::Relu => relu::prepare(inputs, outputs),
         Op::ReluGrad => relu::prepare_grad(inputs, outputs),
         Op::ReluMask => relu::prepare_mask(inputs, outputs),
@@ -258,8 +260,8 @@ impl Takes {
             Op::AvgPool2d(_) | Op::AvgPool2dGrad(_) => Takes::Channels,
             Op::AdaptiveAvgPool2d(_) | Op::AdaptiveAvgPool2dGrad(_) => Takes::Channels,
             Op::Relu | Op::ReluGrad | Op::ReluMask | Op::ReluMaskGrad | Op::Add => Takes::Elements,
-            Op::Dropout(_) | Op::DropoutGrad(_) => Takes::Elements,
-            Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_) => Takes::Elements,
+            Op::Dropout(_) | Op::DropoutGrad(_) | Op::Normalise(_) => Takes::Elements,
+            Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_) | Op::Unscale(_) => Takes::Elements,
             Op::Cast(_) | Op::Sgd(_) | Op::Unfold(_) | Op::UnfoldGrad(_) => Takes::Anything,
             _ => Takes::Plain,
         }

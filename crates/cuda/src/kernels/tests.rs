@@ -3,7 +3,7 @@
 use super::*;
 use vdnn_graph::op::{
     AdaptiveAvgPool2d, BatchNorm, BatchNormUpdate, Cast, Dropout, Group, LocalResponseNorm, LossScaleUpdate,
-    MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Sgd, SoftmaxCrossEntropy, Unscale, Window,
+    MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Normalise, Sgd, SoftmaxCrossEntropy, Unscale, Window,
 };
 
 fn f32s(dims: &[u64]) -> TensorType {
@@ -112,6 +112,19 @@ fn arguments_match_the_source() {
         (cast(&h), vec![&wide], vec![&h]),
     ];
     arguments_match(calls);
+}
+
+/// The same where a table comes first; three channels a launch, within the 4 KiB that arguments may take.
+#[test]
+fn arguments_of_images_match_the_source() {
+    let [mean, std] = [0.5, 0.25].map(|number| vec![number; 8]);
+    let (x, y) = (TensorType { dtype: DType::U8, ..f32s(&[4, 8, 16, 16]) }, f32s(&[4, 8, 16, 16]));
+    let half = TensorType { dtype: DType::BF16, ..y.clone() };
+    let op = |dtype| Op::Normalise(Normalise { mean: mean.clone(), std: std.clone(), dtype });
+    let plan = prepare(&op(DType::F32), &[at(&x)], &[at(&y)], 0).unwrap();
+    assert_eq!(plan.launches.iter().map(|launch| launch.grid[0]).collect::<Vec<_>>(), [12, 12, 8]);
+    assert!(plan.launches.iter().all(|launch| launch.args.len() * 8 <= 4096 && launch.function == "normalise_packed"));
+    arguments_match(vec![(op(DType::F32), vec![&x], vec![&y]), (op(DType::BF16), vec![&x], vec![&half])]);
 }
 
 /// The same where the last argument is a table, and where a scale comes in.

@@ -1,55 +1,82 @@
 // Gradients of a scaled loss divided by its scale, many tensors in one launch, and whether all were finite.
 
-#define MOST_UNSCALED 64
-// In row t: elements, and the number of blocks up to and with this tensor; past the last tensor as in its row.
-struct Unscaled {
-  struct { const float* in; float* out; u64 len, blocks; } of[MOST_UNSCALED];
+// A gradient in one piece. In half precision where it is: [N, hw, channels] in memory where hw is not 0.
+struct Member {
+  const void* in;
+  float* out;
+  u64 len;
+  u32 kind, hw, channels, unused;
+  u64 first;
 };
+enum Kind { F32, BF16, F16 };
 
 // guard' = guard, before any block of the next launch says otherwise.
 KERNEL unscale_guard(const float* guard, float* found) {
   if (threadIdx.x == 0) *found = *guard;
 }
 
-// All loads of a thread precede its stores, so an output may lie over its input. Every thread that finds what is not finite
-// writes the same word, so bits do not depend on who is last.
-template <int V> DEVICE void unscale(const float* scale, float* found, const Unscaled& all) {
-  u32 t = 0;
+// Eight numbers from element e on; beyond the end zeros.
+template <class T> DEVICE void load_some(const Member& of, u64 e, float (&v)[8]) {
+  const T* in = (const T*)of.in;
+  if (!of.hw) {
+    if (e + 8 <= of.len && (u64)of.in % 16 == 0) {
 #pragma unroll
-  for (u32 step = MOST_UNSCALED / 2; step > 0; step >>= 1)
-    if (blockIdx.x >= all.of[t + step - 1].blocks) t += step;
-  u64 before = t > 0 ? all.of[t - 1].blocks : 0, len = all.of[t].len;
-  const float* in = all.of[t].in;
-  float* out = all.of[t].out;
-  u64 start = (blockIdx.x - before) * (THREADS * V * WALKED) + threadIdx.x * V;
-  float inverse = 1.f / *scale;
-  bool finite = true;
-  Pack<V> a[WALKED];
+      for (int part = 0; part < (int)sizeof(T) / 2; part++) {
+        const int N = 16 / (int)sizeof(T);
+        float some[N];
+        (*(const PackOf<T, N>*)(in + e + part * N)).get(some);
 #pragma unroll
-  for (int u = 0; u < WALKED; u++) {
-    u64 i = start + u * (THREADS * V);
-    if (i + V <= len) a[u] = load<V>(in + i);
-  }
-#pragma unroll
-  for (int u = 0; u < WALKED; u++) {
-    u64 i = start + u * (THREADS * V);
-    if (i + V <= len) {
-#pragma unroll
-      for (int l = 0; l < V; l++) {
-        finite &= fabsf(a[u].lane[l]) <= 3.402823466e38f;
-        a[u].lane[l] *= inverse;
+        for (int l = 0; l < N; l++) v[part * N + l] = some[l];
       }
-      store<V>(out + i, a[u]);
-    } else {
-      for (; i < len; i++) {
-        float v = in[i];
-        finite &= fabsf(v) <= 3.402823466e38f;
-        out[i] = v * inverse;
+      return;
+    }
+#pragma unroll
+    for (int l = 0; l < 8; l++) v[l] = e + l < of.len ? (float)in[e + l] : 0.f;
+    return;
+  }
+  u32 each = of.hw * of.channels, n = (u32)e / each, rest = (u32)e - n * each, c = rest / of.hw, p = rest - c * of.hw;
+#pragma unroll
+  for (int l = 0; l < 8; l++) {
+    v[l] = e + l < of.len ? (float)in[((u64)n * of.hw + p) * of.channels + c] : 0.f;
+    if (++p == of.hw) {
+      p = 0;
+      if (++c == of.channels) {
+        c = 0;
+        n++;
       }
     }
   }
-  if (!finite) *found = __int_as_float(0x7fc00000);
 }
 
-KERNEL unscale_packed(const float* scale, float* found, const __grid_constant__ Unscaled all) { unscale<4>(scale, found, all); }
-KERNEL unscale_single(const float* scale, float* found, const __grid_constant__ Unscaled all) { unscale<1>(scale, found, all); }
+// All loads of a thread precede its stores, so an output in f32 may lie over its input. Every thread that finds what is not finite
+// writes the same word, so bits do not depend on who is last.
+KERNEL unscale(const float* scale, float* found, const __grid_constant__ Table<Member> table, u32 members) {
+  Share share(table, members);
+  const Member& of = table.of[share.member];
+  u64 e = share.start + threadIdx.x * 8;
+  if (e >= of.len) return;
+  float v[8], inverse = 1.f / *scale;
+  if (of.kind == F32) load_some<float>(of, e, v);
+  else if (of.kind == BF16) load_some<bf16>(of, e, v);
+  else load_some<f16>(of, e, v);
+  bool finite = true;
+#pragma unroll
+  for (int l = 0; l < 8; l++) {
+    finite &= fabsf(v[l]) <= 3.402823466e38f;
+    v[l] *= inverse;
+  }
+  if (e + 8 <= of.len && (u64)of.out % 16 == 0) {
+#pragma unroll
+    for (int part = 0; part < 2; part++) {
+      PackOf<float, 4> pack;
+      const float some[4] = {v[4 * part], v[4 * part + 1], v[4 * part + 2], v[4 * part + 3]};
+      pack.put(some);
+      ((PackOf<float, 4>*)(of.out + e))[part] = pack;
+    }
+  } else {
+#pragma unroll
+    for (int l = 0; l < 8; l++)
+      if (e + l < of.len) of.out[e + l] = v[l];
+  }
+  if (!finite) *found = __int_as_float(0x7fc00000);
+}

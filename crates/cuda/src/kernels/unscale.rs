@@ -1,14 +1,14 @@
-//! Gradients divided by the loss's scale, many in one launch: their addresses and lengths are a table among the arguments.
+//! Gradients divided by the loss's scale, many in one launch, from f32 or as the layers made them in half precision.
 
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS};
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most};
+use super::table::Table;
 use super::{KernelError, Operand, whole};
-use KernelArg::{U64, Word};
-use vdnn_graph::op::{MOST_UNSCALED, Unscale};
+use KernelArg::U64;
+use vdnn_graph::op::Unscale;
+use vdnn_tensor::{DType, MemoryOrder};
 
 const OP: &str = "unscale";
 const FILE: &str = "unscale.cu";
-/// Packs that a thread takes. `WALKED` in `common.cuh`.
-const WALKED: u64 = 4;
 
 /// (scale, guard, dW, …) → guard', dW / scale, …
 pub(super) fn prepare(
@@ -24,29 +24,31 @@ pub(super) fn prepare(
     }
     let ([scale, guard], gradients) = ([inputs[0], inputs[1]], &inputs[2..]);
     let (found, unscaled) = (outputs[0], &outputs[1..]);
-    let all = || gradients.iter().chain(unscaled);
-    whole(OP, &all().copied().collect::<Vec<_>>())?;
-    let begin = KernelLaunch::new(OP, FILE, "unscale_guard", 1, vec![U64(guard.address), U64(found.address)])?;
-    let packed = all().all(|operand| operand.address.is_multiple_of(16));
-    let (lanes, function) = if packed { (4, "unscale_packed") } else { (1, "unscale_single") };
-    let (table, blocks) = table(gradients, unscaled, u64::from(THREADS) * lanes * WALKED);
-    if blocks == 0 {
-        return Ok(vec![begin].into());
+    whole(OP, &[gradients, unscaled].concat())?;
+    let mut launches =
+        vec![KernelLaunch::new(OP, FILE, "unscale_guard", 1, vec![U64(guard.address), U64(found.address)])?];
+    let members = gradients.iter().zip(unscaled).map(|(from, to)| member(from, to)).collect::<Result<Vec<_>, _>>()?;
+    for table in Table::cut(members.into_iter()) {
+        let args = [vec![U64(scale.address), U64(found.address)], table.args()].concat();
+        launches.push(KernelLaunch::new(OP, FILE, "unscale", table.blocks, args)?);
     }
-    let mut args = vec![U64(scale.address), U64(found.address), U64(table[0])];
-    args.extend(table[1..].iter().copied().map(Word));
-    Ok(vec![begin, KernelLaunch::new(OP, FILE, function, blocks, args)?].into())
+    Ok(launches.into())
 }
 
-/// Rows of `Unscaled` in `unscale.cu`: input, output, elements, blocks so far; and all blocks.
-fn table(gradients: &[Operand<'_>], unscaled: &[Operand<'_>], tile: u64) -> (Vec<u64>, u64) {
-    let (mut table, mut blocks) = (Vec::with_capacity(4 * MOST_UNSCALED), 0);
-    for (from, to) in gradients.iter().zip(unscaled) {
-        blocks += from.elements().div_ceil(tile);
-        table.extend([from.address, to.address, from.elements(), blocks]);
+/// A gradient's share of the table, `Member` in `unscale.cu`.
+fn member(from: &Operand<'_>, to: &Operand<'_>) -> Result<([u64; 5], u64), KernelError> {
+    let kind = match from.ty.dtype {
+        DType::BF16 => 1,
+        DType::F16 => 2,
+        _ => 0,
+    };
+    let len = from.elements();
+    let turned = match from.ty.shape.nchw() {
+        Some([_, channels, h, w]) if from.ty.layout.order == MemoryOrder::Nhwc && h * w > 1 => [h * w, channels],
+        _ => [0, 0],
+    };
+    if turned != [0, 0] {
+        at_most(OP, "the number of elements", len, SAMPLE_LIMIT)?;
     }
-    while table.len() < 4 * MOST_UNSCALED {
-        table.extend([0, 0, 0, blocks]);
-    }
-    (table, blocks)
+    Ok(([from.address, to.address, len, kind | turned[0] << 32, turned[1]], len))
 }

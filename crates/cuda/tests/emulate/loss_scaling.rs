@@ -1,5 +1,6 @@
 //! Unscaling many gradients at once, and the loss's scale itself.
 
+use crate::half::tensor::{Half, TYPES, nhwc};
 use crate::tensor::{Place, Tensor, assert_bits, integers, normal, run};
 use std::cell::Cell;
 use vdnn_cuda::kernels::Operand;
@@ -98,4 +99,33 @@ fn the_scale_falls_at_once_and_grows_after_enough_good_steps() {
         let found = (scale.values()[0], good[0].get(), skipped[0].get(), taken[0].get());
         assert_eq!(found, (after, goods, skips, steps), "iteration {iteration}");
     }
+}
+
+/// As layers made them in half precision, in either order: the numbers of the f32 gradients in NCHW order.
+#[test]
+fn gradients_in_half_precision_are_widened() {
+    let shapes = [[3, 16, 3, 3], [5, 7, 1, 1], [2, 9, 5, 4], [40, 24, 3, 3]];
+    for dtype in TYPES {
+        let types = shapes.map(|dims| nhwc(&dims, dtype, 0)).into_iter().chain([TensorType::new([70, 33], dtype)]);
+        let made: Vec<(Half, Vec<f32>)> = types.zip(1..).map(|(ty, n)| Half::normal(ty, Place::Dense, n)).collect();
+        let to: Vec<Tensor> =
+            made.iter().map(|(from, _)| Tensor::filled(&dims_of(&from.ty), Place::Dense, 7.0)).collect();
+        let (scale, guard) = (Tensor::filled(&[1], Place::Dense, 64.0), Tensor::filled(&[1], Place::Dense, 0.5));
+        let found = Tensor::filled(&[1], Place::Dense, 77.0);
+        let inputs: Vec<_> =
+            [scale.operand(), guard.operand()].into_iter().chain(made.iter().map(|(from, _)| from.operand())).collect();
+        let outputs: Vec<_> = std::iter::once(&found).chain(&to).map(Tensor::operand).collect();
+        if !run(&Op::Unscale(Unscale { gradients: made.len() as u32 }), &inputs, &outputs) {
+            return;
+        }
+        assert_eq!(found.values()[0], 0.5);
+        for ((from, values), to) in made.iter().zip(&to) {
+            let expected: Vec<f32> = values.iter().map(|v| v / 64.0).collect();
+            assert_bits(&from.ty.to_string(), &to.values(), &expected);
+        }
+    }
+}
+
+fn dims_of(ty: &TensorType) -> Vec<u64> {
+    (0..ty.shape.rank()).map(|axis| ty.shape.dim(axis)).collect()
 }

@@ -12,6 +12,7 @@ mod elementwise;
 mod emulator;
 mod group;
 mod half;
+mod image;
 mod loss;
 mod loss_scaling;
 mod normalise;

@@ -24,6 +24,7 @@ mod linear;
 mod local_response_norm;
 mod loss_scale_update;
 mod max_pool2d;
+mod normalise;
 mod relu;
 mod sgd;
 mod softmax_cross_entropy;
@@ -44,6 +45,7 @@ pub use group::Group;
 pub use local_response_norm::LocalResponseNorm;
 pub use loss_scale_update::LossScaleUpdate;
 pub use max_pool2d::{MaxPool2d, MaxPool2dIndicesGrad, NO_PLACE};
+pub use normalise::Normalise;
 pub use relu::mask_type;
 pub use sgd::Sgd;
 pub use softmax_cross_entropy::SoftmaxCrossEntropy;
@@ -97,6 +99,8 @@ pub enum Op {
     Unfold(Unfold),
     /// (dY) → dX.
     UnfoldGrad(UnfoldGrad),
+    /// (image of bytes) → its numbers.
+    Normalise(Normalise),
     /// (X) → Y = max(X, 0).
     Relu,
     /// (Y, dY) → dX.
@@ -190,6 +194,7 @@ impl Op {
             Op::Cast(_) => "cast",
             Op::Unfold(_) => "unfold",
             Op::UnfoldGrad(_) => "unfold_grad",
+            Op::Normalise(_) => "normalise",
             Op::Relu => "relu",
             Op::ReluGrad => "relu_grad",
             Op::ReluMask => "relu_mask",
@@ -246,6 +251,7 @@ impl Op {
             Op::Cast(op) => op.infer(inputs),
             Op::Unfold(op) => op.infer(inputs),
             Op::UnfoldGrad(op) => op.infer(inputs),
+            Op::Normalise(op) => op.infer(inputs),
             Op::Relu => relu::infer(inputs),
             Op::ReluGrad => relu::infer_grad(inputs),
             Op::ReluMask => relu::infer_mask(inputs),

@@ -4,6 +4,7 @@
 //!   W ──cast──► W half         cast group     at the first member's place: what is trained is there from the start
 //!   running statistics         update group   at the last member's place
 //!   dW half ─cast─► dW ─► sgd  sgd group      at the last member's place, reading dW as the layer made it
+//!   dW half ─cast─► unscale    unscale        reads dW as the layer made it
 //! ```
 //!
 //! The one pass that takes the whole iteration, after differentiation. Results are the same bits. What it costs is memory:
@@ -12,7 +13,7 @@
 
 use super::Rewritten;
 use super::rebuild::Rebuild;
-use crate::op::{Group, Sgd};
+use crate::op::{Group, Sgd, Unscale};
 use crate::{Graph, GraphError, Node, NodeId, Op, Phase, Role, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 use vdnn_tensor::{Bytes, DType};
@@ -63,10 +64,10 @@ fn push_group(rebuild: &mut Rebuild<'_>, direct: &HalfGradients, members: &[Node
     rebuild.stand_for(&before, &made)
 }
 
-/// Updates that read a gradient before it is cast to f32, and the casts that are then not needed.
+/// Updates and unscaling that read a gradient before it is cast to f32, and the casts that are then not needed.
 struct HalfGradients {
-    /// By the update: the value in half precision.
-    sources: BTreeMap<NodeId, ValueId>,
+    /// By reader and operand: the value in half precision.
+    sources: BTreeMap<(NodeId, usize), ValueId>,
     casts: BTreeSet<NodeId>,
 }
 
@@ -74,16 +75,29 @@ fn half_gradients(graph: &Graph) -> HalfGradients {
     let mut readers = vec![0u32; graph.values().len()];
     graph.nodes().iter().flat_map(|node| &node.inputs).for_each(|input| readers[input.index()] += 1);
     let mut found = HalfGradients { sources: BTreeMap::new(), casts: BTreeSet::new() };
+    let ty = |id: ValueId| &graph.value(id).ty;
     for (id, node) in graph.node_ids().zip(graph.nodes()) {
-        let Op::Sgd(_) = node.op else { continue };
-        let gradient = node.inputs[1];
-        let Some(by) = graph.value(gradient).producer else { continue };
-        let cast = graph.node(by);
-        let ty = |id: ValueId| &graph.value(id).ty;
-        let spared = readers[gradient.index()] == 1 && graph.value(gradient).role != Role::Metric;
-        if matches!(cast.op, Op::Cast(_)) && spared && Sgd::takes_half(ty(node.inputs[0]), ty(cast.inputs[0])) {
-            found.sources.insert(id, cast.inputs[0]);
-            found.casts.insert(by);
+        let gradients = match node.op {
+            Op::Sgd(_) => 1..2,
+            Op::Unscale(_) => 2..node.inputs.len(),
+            _ => continue,
+        };
+        for operand in gradients {
+            let gradient = node.inputs[operand];
+            let Some(by) = graph.value(gradient).producer else { continue };
+            let cast = graph.node(by);
+            let spared = readers[gradient.index()] == 1 && graph.value(gradient).role != Role::Metric;
+            if !matches!(cast.op, Op::Cast(_)) || !spared {
+                continue;
+            }
+            let takes = match node.op {
+                Op::Sgd(_) => Sgd::takes_half(ty(node.inputs[0]), ty(cast.inputs[0])),
+                _ => Unscale::takes_half(ty(cast.inputs[0])) && ty(gradient).dtype == DType::F32,
+            };
+            if takes {
+                found.sources.insert((id, operand), cast.inputs[0]);
+                found.casts.insert(by);
+            }
         }
     }
     found
@@ -92,11 +106,8 @@ fn half_gradients(graph: &Graph) -> HalfGradients {
 impl HalfGradients {
     /// New values for a node's operands.
     fn inputs(&self, rebuild: &Rebuild<'_>, id: NodeId, node: &Node) -> Vec<ValueId> {
-        let mut inputs = node.inputs.clone();
-        if let Some(&source) = self.sources.get(&id) {
-            inputs[1] = source;
-        }
-        inputs.into_iter().map(|input| rebuild.value(input)).collect()
+        let source = |(operand, &input): (usize, &ValueId)| self.sources.get(&(id, operand)).copied().unwrap_or(input);
+        node.inputs.iter().enumerate().map(source).map(|input| rebuild.value(input)).collect()
     }
 }
 

@@ -12,6 +12,7 @@
 //! | unfold | X f32 or half in the logical order | half, channels last, padded to a multiple of 8 channels |
 //! | linear | X and W half | half |
 //! | flatten | X half, in the logical order | half |
+//! | normalise | bytes | half, in the logical order |
 //! | batch norm, ReLU, pools, add, concat, dropout | half, images channels last | the same |
 //! | local response norm, loss, accuracy | f32 in the logical order | f32 |
 //!
@@ -21,7 +22,7 @@
 
 use super::Rewritten;
 use super::rebuild::Rebuild;
-use crate::op::{Cast, Conv2d, Unfold};
+use crate::op::{Cast, Conv2d, Normalise, Unfold};
 use crate::{Graph, GraphError, LayerId, Node, Op, Phase, ValueId};
 use std::collections::BTreeMap;
 use vdnn_tensor::{DType, Layout, MemoryOrder, TensorType};
@@ -55,11 +56,19 @@ pub fn mixed(graph: &Graph, dtype: DType) -> Result<Rewritten, GraphError> {
         };
         let op = match &node.op {
             Op::Unfold(unfold) => Op::Unfold(lowering.unfolded(unfold, inputs[0])),
-            other => other.clone(),
+            other => in_type(other, dtype),
         };
         lowering.rebuild.push(node, op, &inputs)?;
     }
     Ok(lowering.rebuild.finish())
+}
+
+/// The op in the new graph: one that says the type of its result says the half-precision one.
+fn in_type(op: &Op, dtype: DType) -> Op {
+    match op {
+        Op::Normalise(op) => Op::Normalise(Normalise { dtype, ..op.clone() }),
+        _ => op.clone(),
+    }
 }
 
 struct Lowering<'a> {
@@ -102,7 +111,7 @@ impl Lowering<'_> {
             Op::Linear => (Want::HalfLogical, &[0, 1]),
             Op::Flatten | Op::Unflatten(_) => (Want::HalfLogical, &[0]),
             Op::LocalResponseNorm(_) | Op::SoftmaxCrossEntropy(_) | Op::Accuracy => (Want::Wide, &[0]),
-            Op::BatchNormUpdate(_) | Op::Cast(_) | Op::Unfold(_) => (Want::Wide, &[]),
+            Op::BatchNormUpdate(_) | Op::Cast(_) | Op::Unfold(_) | Op::Normalise(_) => (Want::Wide, &[]),
             _ => return Ok(None),
         };
         for &index in which {

@@ -17,6 +17,7 @@ mod plan;
 mod random;
 mod random_graphs;
 mod recompute;
+mod staging;
 mod streaming;
 mod sweep;
 mod windows;

@@ -9,7 +9,7 @@ use super::real::Real;
 use super::{
     accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_relu, bias,
     by_way_of_f32, cast, concat, conv2d, conv2d_relu, conv2d_stats, dropout, flatten, group, linear,
-    local_response_norm, loss_scale_update, max_pool2d, relu, sgd, softmax_cross_entropy, unfold, unscale,
+    local_response_norm, loss_scale_update, max_pool2d, normalise, relu, sgd, softmax_cross_entropy, unfold, unscale,
 };
 use crate::{DeviceError, View, ViewMut};
 use vdnn_graph::Op;
@@ -93,6 +93,7 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::Cast(_) => cast::forward(launch),
         Op::Unfold(op) => unfold::forward::<T>(op, launch),
         Op::UnfoldGrad(op) => unfold::grad::<T>(op, launch),
+        Op::Normalise(op) => normalise::forward::<T>(op, launch),
         Op::Relu => relu::forward::<T>(launch),
         Op::ReluGrad => relu::grad::<T>(launch),
         Op::ReluMask => relu::forward_masked::<T>(launch),

@@ -40,6 +40,7 @@ mod local_response_norm;
 mod loss_scale_update;
 mod matrix;
 mod max_pool2d;
+mod normalise;
 mod operand;
 mod order;
 mod real;

@@ -8,6 +8,7 @@ mod encodings;
 mod golden;
 mod half;
 mod loss_scaling;
+mod normalise;
 
 use golden::{Case, Form, Real, cases, run, types};
 use vdnn_graph::Op;

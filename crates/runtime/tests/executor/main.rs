@@ -5,4 +5,5 @@ mod cpu;
 mod errors;
 mod net;
 mod null;
+mod staging;
 mod writer;

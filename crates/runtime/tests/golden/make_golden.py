@@ -441,7 +441,25 @@ def loss_scale():
     save_file(tensors, HERE / "loss_scale.safetensors", metadata)
 
 
+def normalise():
+    """Images of bytes, normalised in float32 and in float64. Their numbers do not come from `RANDOM`."""
+    tensors, metadata = {}, {"torch": torch.__version__}
+    random = np.random.default_rng(27)
+    every = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)
+    cases = [("grey", every, [0.286041], [0.353024]), ("plain", every, [0.0], [1.0]),
+             ("colour", random.integers(0, 256, (2, 3, 16, 17), dtype=np.uint8), [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+             ("four", random.integers(0, 256, (3, 4, 5, 3), dtype=np.uint8), [0.1, 0.9, -0.5, 0.0], [0.01, 3.0, -0.5, 100.0])]
+    for name, image, mean, std in cases:
+        x, vector = torch.from_numpy(image), lambda of, dtype: torch.tensor(of, dtype=torch.float32).to(dtype)[None, :, None, None]
+        tensors[f"{name}/in"] = image
+        for dtype, suffix in [(torch.float32, "f32"), (torch.float64, "f64")]:
+            y = (x.to(dtype) / 255 - vector(mean, dtype)) / vector(std, dtype)
+            tensors[f"{name}/{suffix}"] = np.ascontiguousarray(y.numpy())
+        metadata[name] = json.dumps({"mean": mean, "std": std})
+    save_file(tensors, HERE / "normalise.safetensors", metadata)
+
+
 if __name__ == "__main__":
     for make in (conv2d, batch_norm, max_pool2d, avg_pool2d, local_response_norm, linear, elementwise, dropout, loss, optimizers,
-                 batch_norm_relu, half, loss_scale):
+                 batch_norm_relu, half, loss_scale, normalise):
         make()

@@ -23,7 +23,7 @@ fn steps(trainer: &mut Trainer, setup: &Setup<'_>, range: std::ops::Range<u64>) 
     let data = fashion_mnist_sample().unwrap().train;
     let mut step = |step| {
         let (images, labels) = feed_pixels(&data, step, setup.batch);
-        trainer.step(Feed { images: &images, labels: &labels }, setup.learning_rate)
+        trainer.step(Feed::new(&images, &labels), setup.learning_rate)
     };
     range.map(&mut step).collect()
 }
@@ -182,7 +182,7 @@ fn a_run_that_no_scale_can_save_ends() {
     }
     let before = trainer.weights_sha256().unwrap();
     for step in 0..40 {
-        match trainer.step(Feed { images: &images, labels: &labels }, setup.learning_rate) {
+        match trainer.step(Feed::new(&images, &labels), setup.learning_rate) {
             Ok(result) => assert!(result.skipped && step < 16, "{step}: {result:?}"),
             Err(error) => {
                 assert!(matches!(error, TrainError::LossScale { step: 16, in_a_row: 17, scale: 1.0 }), "{error}");

@@ -2,6 +2,7 @@
 
 mod disk;
 mod f16;
+mod feeding;
 mod mixed;
 mod policies;
 mod random_fused;

@@ -188,7 +188,7 @@ fn a_loss_that_is_no_number_stops_before_the_update() {
     let mut before = trainer.weights_sha256().unwrap();
     for step in 0..50 {
         let (images, labels) = feed_pixels(&data, step, setup.batch);
-        match trainer.step(Feed { images: &images, labels: &labels }, 1e12) {
+        match trainer.step(Feed::new(&images, &labels), 1e12) {
             Ok(_) => before = trainer.weights_sha256().unwrap(),
             Err(TrainError::NotFinite { step: at, .. }) => {
                 assert_eq!(at, step);

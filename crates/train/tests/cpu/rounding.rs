@@ -49,7 +49,7 @@ fn every_algorithm_takes_the_same_step() {
     let data = fashion_mnist_sample().unwrap().train;
     let step = |trainer: &mut Trainer, step: u64| {
         let (images, labels) = feed_pixels(&data, step, 16);
-        trainer.step(Feed { images: &images, labels: &labels }, usual("").learning_rate).unwrap().loss
+        trainer.step(Feed::new(&images, &labels), usual("").learning_rate).unwrap().loss
     };
     for model in ["vgg-small", "resnet-small"] {
         let mut leader = trainer(&usual(model)).unwrap();

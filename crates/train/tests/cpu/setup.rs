@@ -33,6 +33,7 @@ pub struct Setup<'a> {
     pub passes: Passes,
     pub network: BuildNet,
     pub learning_rate: f64,
+    pub staging: bool,
     /// Further sizes of training and of evaluation batches.
     pub partial: Vec<u64>,
     pub eval: Vec<u64>,
@@ -61,6 +62,7 @@ impl Default for Setup<'_> {
             passes: Passes::NONE,
             network: |model, options| vdnn_models::build(model, options).map_err(Into::into),
             learning_rate: 0.01,
+            staging: false,
             partial: vec![],
             eval: vec![],
         }
@@ -135,6 +137,7 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
         eval_batches: setup.eval.clone(),
         optimization: Optimization::sgd(0.9, 5e-4),
         settings,
+        staging: setup.staging,
         deterministic: true,
         seed: 7,
     };
@@ -171,7 +174,7 @@ pub fn run(setup: &Setup<'_>) -> Outcome {
     let mut losses = Vec::new();
     for step in 0..setup.steps {
         let (images, labels) = feed_pixels(&data, step, setup.batch);
-        let result = trainer.step(Feed { images: &images, labels: &labels }, setup.learning_rate).unwrap();
+        let result = trainer.step(Feed::new(&images, &labels), setup.learning_rate).unwrap();
         losses.push(result.loss.to_bits());
     }
     Outcome {

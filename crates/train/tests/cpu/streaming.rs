@@ -77,7 +77,7 @@ fn in_turn(trainer: &mut Trainer, data: &Dataset) -> (Vec<u64>, String) {
     let mut bits = Vec::new();
     for (index, size) in [4, 2, 4, 7, 4, 2, 7, 4].into_iter().enumerate() {
         let (images, labels) = feed_pixels(data, index as u64, size);
-        let feed = Feed { images: &images, labels: &labels };
+        let feed = Feed::new(&images, &labels);
         bits.push(if size == 7 {
             let mut sum = EvaluationSum::default();
             trainer.evaluate_batch(feed, &mut sum).unwrap();
@@ -106,7 +106,7 @@ fn schedules_of_a_run_share_homes_in_host_memory() {
     let setup = Setup { budget: Some(budget), partial: vec![2], eval: vec![2], ..setup };
     let mut trainer = trainer(&setup).unwrap();
     let (images, labels) = feed_pixels(&data, 0, 2);
-    let feed = Feed { images: &images, labels: &labels };
+    let feed = Feed::new(&images, &labels);
     trainer.step(feed, 0.01).unwrap();
     trainer.evaluate_batch(feed, &mut EvaluationSum::default()).unwrap();
     assert!(trainer.peak_bytes(Space::Device) <= budget);
@@ -120,7 +120,7 @@ fn checkpoints_of_streamed_state() {
     let steps = |trainer: &mut Trainer, range: std::ops::Range<u64>| {
         for step in range {
             let (images, labels) = feed_pixels(&data, step, 4);
-            trainer.step(Feed { images: &images, labels: &labels }, 0.01).unwrap();
+            trainer.step(Feed::new(&images, &labels), 0.01).unwrap();
         }
     };
     let of = |state| Setup { policy: "all-m", options: with_state(state), ..Setup::default() };

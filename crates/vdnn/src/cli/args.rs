@@ -218,6 +218,19 @@ pub struct DataArgs {
     /// Threads that prepare batches.
     #[arg(long, default_value_t = 1)]
     pub workers: usize,
+    /// How images reach the device: as the bytes they are stored as, which the network normalises, or as numbers, four times as
+    /// many bytes. The results are the same.
+    #[arg(long, value_enum, default_value_t = Form::Bytes)]
+    pub images: Form,
+}
+
+/// In what form a batch of images is copied to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// Bytes.
+    Bytes,
+    /// Numbers, normalised by the host.
+    Numbers,
 }
 
 /// A number that a run can go on with.

@@ -256,7 +256,7 @@ fn costs(args: &CompareCommand) -> Result<Vec<Costs>> {
 fn program_of(args: &CompareCommand, model: &str, batch_size: u64) -> Result<Program> {
     let CompareCommand { image_size, classes, dtype, fuse, .. } = *args;
     let model = ModelArgs { batch_size, image_size, classes, dtype, fuse, ..ModelArgs::of(model) };
-    let build = resolve::network(&model, None, None, None, 0)?;
+    let build = resolve::network(&model, resolve::FromData::default(), 0)?;
     let net = program::network(&build, batch_size, Mode::Train)?;
     Ok(program::training(net, &resolve::optimization(&args.optimizer)?)?)
 }

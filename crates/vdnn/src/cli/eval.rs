@@ -2,8 +2,9 @@
 
 use super::Report;
 use super::args::{DataArgs, DeviceArgs, ModelArgs, PlanArgs};
+use super::data::{Run, open_data, with_data_shape};
 use super::resolve;
-use super::train::{Run, checkpoint_file, open_data, open_device, with_data_shape};
+use super::train::{checkpoint_file, open_device};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
@@ -35,18 +36,19 @@ pub fn run(args: &EvalArgs) -> Result<Report> {
         model.model.clone_from(&state.model);
     }
     let splits = open_data(&args.data, &model, 0)?;
-    let build = with_data_shape(&model, &splits, 0)?;
+    let build = with_data_shape(&model, &splits, args.data.images, 0)?;
     let name = resolve::device(args.device.device, model.dtype)?;
     let mut device = open_device(name, &args.device)?;
     device.set_disk_folder(&resolve::disk_folder(&args.plan.method));
     let settings = resolve::settings(&args.plan, name.links(), false)?;
-    let mut run = Run::new(&splits, model.batch_size, 0, args.data.workers)?;
+    let run = Run::new(&splits, model.batch_size, 0, &args.data)?;
     let recipe = Recipe {
         batch_size: model.batch_size,
         partial_batches: Vec::new(),
         eval_batches: run.eval_sizes(),
         optimization: Optimization { optimizer: Optimizer::None, update_at: UpdateAt::Layer, decay_vectors: true },
         settings,
+        staging: false,
         deterministic: args.plan.deterministic,
         seed: 0,
     };

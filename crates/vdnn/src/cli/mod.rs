@@ -6,6 +6,7 @@
 mod args;
 mod compare;
 mod costs;
+mod data;
 mod doctor;
 mod eval;
 mod explain;

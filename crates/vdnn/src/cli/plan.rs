@@ -54,7 +54,7 @@ struct Explained {
 
 /// Plans and reports.
 pub fn run(args: &PlanCommand) -> Result<Report> {
-    let build = resolve::network(&args.model, None, None, None, args.model.seed.unwrap_or(0))?;
+    let build = resolve::network(&args.model, resolve::FromData::default(), args.model.seed.unwrap_or(0))?;
     let net = program::network(&build, args.model.batch_size, Mode::Train)?;
     let program = Arc::new(program::training(net, &resolve::optimization(&args.optimizer)?)?);
     let costs = costs(&args.plan)?;

@@ -121,7 +121,7 @@ fn graphs(args: &ProfileArgs, pieces: &[u64]) -> Result<Vec<Graph>> {
             }
             for &dtype in &args.dtypes {
                 let model = ModelArgs { batch_size, dtype, fuse: args.fuse, ..ModelArgs::of(model) };
-                let build = resolve::network(&model, None, None, None, 0)?;
+                let build = resolve::network(&model, resolve::FromData::default(), 0)?;
                 let net = program::network(&build, batch_size, Mode::Train)?;
                 let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
                 let encoded = vdnn_autograd::encode(&program)?;

@@ -11,6 +11,14 @@ pub fn in_words(LossScale { scale, skipped_steps }: LossScale) -> String {
     format!("loss scale {scale}, {skipped_steps} {steps} skipped")
 }
 
+/// How fast a step went.
+pub struct Shown {
+    /// Images a second.
+    pub images_per_second: f64,
+    /// Seconds of the step that were spent on waiting for its successor's batch.
+    pub waited: f64,
+}
+
 /// Shows the steps of one epoch.
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -35,10 +43,12 @@ impl Progress {
     }
 
     /// Shows one step.
-    pub fn step(&self, batch: u64, result: &StepResult, images_per_second: f64, line: bool) {
+    pub fn step(&self, batch: u64, result: &StepResult, shown: Shown, line: bool) {
+        let Shown { images_per_second, waited } = shown;
         let scaled = result.loss_scale.map_or(String::new(), |now| format!("  {}", in_words(now)));
         let skipped = if result.skipped { "  step skipped: gradients overflow f16" } else { "" };
-        let message = format!("loss {:.4}  {images_per_second:.0} images/s{scaled}{skipped}", result.loss);
+        let data = format!("data {:.1} ms", waited * 1e3);
+        let message = format!("loss {:.4}  {images_per_second:.0} images/s  {data}{scaled}{skipped}", result.loss);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(batch);

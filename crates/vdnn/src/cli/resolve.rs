@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vdnn::device::DeviceName;
 use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::Precision;
-use vdnn_graph::op::{Adam, Sgd};
+use vdnn_graph::op::{Adam, Normalise, Sgd};
 use vdnn_graph::passes::Passes;
 use vdnn_layers::{Mode, Net};
 use vdnn_memory::{Budgets, MemoryPolicy, Options, policies};
@@ -19,12 +19,23 @@ use vdnn_train::{Optimization, Settings};
 /// The error a network builder returns.
 pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
 
+/// What a data set decides of a network; what is `None` the network or the arguments decide.
+#[derive(Clone, Debug, Default)]
+pub struct FromData {
+    /// Height and width of the images.
+    pub image_size: Option<u64>,
+    /// Channels of the images.
+    pub channels: Option<u64>,
+    /// Number of classes.
+    pub classes: Option<u64>,
+    /// Images come as bytes, to be normalised so.
+    pub bytes: Option<Normalise>,
+}
+
 /// A network builder from arguments, with what the data set decides filled in.
 pub fn network(
     args: &ModelArgs,
-    image_size: Option<u64>,
-    channels: Option<u64>,
-    classes: Option<u64>,
+    data: FromData,
     seed: u64,
 ) -> Result<impl Fn(u64, Mode) -> Result<Net, BuildError> + use<>> {
     let spec = vdnn_models::find(&args.model)?;
@@ -36,15 +47,16 @@ pub fn network(
     };
     let options = ModelOptions {
         batch_size: args.batch_size,
-        image_size: args.image_size.or(image_size),
-        channels,
-        classes: args.classes.or(classes),
+        image_size: args.image_size.or(data.image_size),
+        channels: data.channels,
+        classes: args.classes.or(data.classes),
         dropout: args.dropout,
         label_smoothing: args.smoothing,
         mode: Mode::Train,
         seed,
         dtype,
         precision,
+        bytes: data.bytes,
         passes: Passes { fuse, storage },
     };
     Ok(move |batch_size, mode| spec.build(&ModelOptions { batch_size, mode, ..options.clone() }).map_err(Into::into))

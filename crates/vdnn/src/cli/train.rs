@@ -1,26 +1,24 @@
 //! `vdnn train`: epochs over a data set, with checkpoints.
 
+mod epochs;
+
 use super::Report;
 use super::args::{DataArgs, DeviceArgs, ModelArgs, OptimizerArgs, PlanArgs, number};
-use super::progress::{Progress, in_words};
-use super::resolve::{self, BuildError};
+use super::data::{Run, open_data, with_data_shape};
+use super::progress::in_words;
+use super::resolve;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use epochs::Log;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 use vdnn::device::DeviceName;
-use vdnn_datasets::registry::{self, OpenOptions};
-use vdnn_datasets::{LastBatch, Loader, LoaderOptions, Order, Position, Sampler, Source, Splits};
-use vdnn_layers::{Mode, Net};
+use vdnn_datasets::{LastBatch, Position};
 use vdnn_runtime::Device;
 use vdnn_schedule::{Direction, Space};
 use vdnn_tensor::format_bytes;
-use vdnn_train::{
-    Checkpoint, Decay, Evaluation, EvaluationSum, Feed, LearningRate, LossScale, Recipe, RunState, StepResult, Trainer,
-    WeightedMean,
-};
+use vdnn_train::{Checkpoint, Decay, LearningRate, Recipe, RunState, Trainer};
 
 /// More kernel threads than any processor has cores for.
 const MAX_THREADS: usize = 1024;
@@ -62,6 +60,9 @@ pub struct TrainArgs {
     /// What becomes of a last batch that is not full.
     #[arg(long, value_enum, default_value_t = Last::Keep)]
     last_batch: Last,
+    /// Copy each batch before its step, not the next one while a step runs. The device then holds one batch, not two.
+    #[arg(long)]
+    no_staging: bool,
     /// Folder for checkpoints.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -93,7 +94,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
     let resumed = args.resume.as_deref().map(|path| load_resume(path, args)).transpose()?;
     let seed = resumed.as_ref().map_or(args.model.seed.unwrap_or(0), |(_, state, _)| state.seed);
     let splits = open_data(&args.data, &args.model, seed)?;
-    let build = with_data_shape(&args.model, &splits, seed)?;
+    let build = with_data_shape(&args.model, &splits, args.data.images, seed)?;
     let name = resolve::device(args.device.device, args.model.dtype)?;
     let mut device = open_device(name, &args.device)?;
     device.set_disk_folder(&resolve::disk_folder(&args.plan.method));
@@ -101,7 +102,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
     if batch_size > samples as u64 {
         bail!("--batch-size: expected at most the {samples} training images there are, found {batch_size}");
     }
-    let mut run = Run::new(&splits, batch_size, seed, args.data.workers)?;
+    let mut run = Run::new(&splits, batch_size, seed, &args.data)?;
     run.last = if args.last_batch == Last::Keep { LastBatch::Keep } else { LastBatch::Drop };
     let recipe = recipe(args, &run, name, seed)?;
     let mut trainer = Trainer::new(&build, device, &recipe)?;
@@ -116,7 +117,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
         probe_output(folder, &mut trainer)?;
     }
     let mut log = Log::default();
-    train_epochs(args, &mut run, &mut trainer, &mut log, seed, quiet)?;
+    epochs::train(args, &run, &mut trainer, &mut log, seed, quiet)?;
     report(args, &mut trainer, &log)
 }
 
@@ -128,126 +129,10 @@ fn recipe(args: &TrainArgs, run: &Run, device: DeviceName, seed: u64) -> Result<
         eval_batches: run.eval_sizes(),
         optimization: resolve::optimization(&args.optimizer)?,
         settings: resolve::settings(&args.plan, device.links(), false)?,
+        staging: !args.no_staging,
         deterministic: args.plan.deterministic,
         seed,
     })
-}
-
-/// What a run records.
-#[derive(Default)]
-struct Log {
-    steps: Vec<Value>,
-    epochs: Vec<Value>,
-    step_seconds: Vec<f64>,
-    images: u64,
-    last: Option<Evaluation>,
-}
-
-fn train_epochs(
-    args: &TrainArgs,
-    run: &mut Run,
-    trainer: &mut Trainer,
-    log: &mut Log,
-    seed: u64,
-    quiet: bool,
-) -> Result<()> {
-    let sampler = run.train_sampler()?;
-    let per_epoch = sampler.batches_per_epoch() as u64;
-    let rate = learning_rate(args, per_epoch);
-    let mut left = args.max_steps.unwrap_or(u64::MAX);
-    let options =
-        LoaderOptions { start: run.start, epochs: args.epochs, workers: run.workers, ..LoaderOptions::default() };
-    let mut loader = Loader::new(Arc::clone(&run.splits.train), sampler, &options)?;
-    for epoch in run.start.epoch..args.epochs {
-        let first = loader.position().batch as u64;
-        let progress = Progress::start(epoch, per_epoch, first, quiet);
-        let mut mean = WeightedMean::default();
-        for batch in first..per_epoch {
-            if left == 0 {
-                break;
-            }
-            left -= 1;
-            let Some(next) = loader.next() else { break };
-            let next = next?;
-            let step = trainer.iteration();
-            let started = Instant::now();
-            let feed = Feed { images: &next.images, labels: &next.labels };
-            let result = trainer.step(feed, rate.at(step))?;
-            let seconds = started.elapsed().as_secs_f64();
-            log.step(step, &result, seconds, next.len as u64, args.log_interval);
-            mean.add(result.loss, result.samples);
-            // A skipped step is shown whatever the interval.
-            let line = result.skipped || args.log_interval > 0 && step.is_multiple_of(args.log_interval);
-            progress.step(batch + 1, &result, next.len as f64 / seconds, line);
-        }
-        end_epoch(run, trainer, log, epoch, mean.mean(), progress)?;
-        if let Some(folder) = &args.output {
-            let at = loader.position();
-            let state = RunState {
-                model: args.model.model.clone(),
-                iteration: trainer.iteration(),
-                epoch: at.epoch,
-                batch: at.batch as u64,
-                seed,
-            };
-            Checkpoint::take(trainer, state)?.save(&checkpoint_file(folder))?;
-        }
-        if left == 0 {
-            break;
-        }
-    }
-    Ok(())
-}
-
-impl Log {
-    fn step(&mut self, step: u64, result: &StepResult, seconds: f64, images: u64, interval: u64) {
-        if result.skipped || interval > 0 && step.is_multiple_of(interval) {
-            let mut entry = json!({ "step": step, "loss": result.loss });
-            if let Some(LossScale { scale, .. }) = result.loss_scale {
-                (entry["loss_scale"], entry["skipped"]) = (json!(scale), json!(result.skipped));
-            }
-            self.steps.push(entry);
-        }
-        self.step_seconds.push(seconds);
-        self.images += images;
-    }
-
-    /// Median step in milliseconds; the first step, which warms caches up, counts only when it is alone.
-    fn step_ms_median(&self) -> f64 {
-        let warm = if self.step_seconds.len() > 1 { &self.step_seconds[1..] } else { &self.step_seconds };
-        let mut sorted = warm.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).map_or(0.0, |seconds| seconds * 1e3)
-    }
-
-    fn images_per_second(&self) -> f64 {
-        let seconds: f64 = self.step_seconds.iter().sum();
-        if seconds > 0.0 { self.images as f64 / seconds } else { 0.0 }
-    }
-}
-
-fn end_epoch(
-    run: &mut Run,
-    trainer: &mut Trainer,
-    log: &mut Log,
-    epoch: u64,
-    train_loss: Option<f64>,
-    progress: Progress,
-) -> Result<()> {
-    let result = run.evaluate(trainer)?;
-    log.last = Some(result);
-    log.epochs.push(json!({
-        "epoch": epoch, "train_loss": train_loss, "test_loss": result.loss, "test_accuracy": result.accuracy,
-    }));
-    progress.finish(&format!(
-        "epoch {}  train loss {:.4}  test loss {:.4}  test accuracy {:.2} %  {:.0} images/s",
-        epoch + 1,
-        train_loss.unwrap_or(f64::NAN),
-        result.loss,
-        result.accuracy * 100.0,
-        log.images_per_second(),
-    ));
-    Ok(())
 }
 
 fn learning_rate(args: &TrainArgs, per_epoch: u64) -> LearningRate {
@@ -283,6 +168,7 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
         "images_per_second": log.images_per_second(),
         "context_bytes": description.context_bytes,
         "step_ms_median": log.step_ms_median(),
+        "data_wait_ms": log.wait_ms(),
         "planned_peak_bytes": planned,
         "measured_peak_bytes": measured,
         "host_peak_bytes": trainer.peak_bytes(Space::Host),
@@ -299,7 +185,7 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
     let scaled = scaled.map_or(String::new(), |now| format!("{}\n", in_words(now)));
     let accuracy = log.last.map_or("not measured".to_string(), |r| format!("{:.2} %", r.accuracy * 100.0));
     let text = format!(
-        "{} on {} under {}: test accuracy {accuracy}, {:.0} images/s, {:.1} ms a step\n\
+        "{} on {} under {}: test accuracy {accuracy}, {:.0} images/s, {:.1} ms a step, of which {:.1} waiting for data\n\
          device memory: planned {} ({planned} bytes), measured {}; offloaded {} a step\n\
          {scaled}weights sha256 {sha256}",
         args.model.model,
@@ -307,6 +193,7 @@ fn report(args: &TrainArgs, trainer: &mut Trainer, log: &Log) -> Result<Report> 
         schedule.policy,
         log.images_per_second(),
         log.step_ms_median(),
+        log.wait_ms(),
         format_bytes(planned),
         measured.map_or("not measured".to_string(), |bytes| format!("{} ({bytes} bytes)", format_bytes(bytes))),
         format_bytes(offload),
@@ -325,82 +212,6 @@ pub fn open_device(name: DeviceName, args: &DeviceArgs) -> Result<Box<dyn Device
     };
     device.set_replay(!args.no_replay);
     Ok(device)
-}
-
-/// Opens the data set, with the images as large as asked for, or of the network's own size where the data can be made so.
-pub fn open_data(data: &DataArgs, model: &ModelArgs, seed: u64) -> Result<Splits<Arc<dyn Source>>> {
-    let synthetic = data.data == "synthetic";
-    let spec = vdnn_models::find(&model.model)?;
-    let own = synthetic.then_some(spec.image_size);
-    let options = OpenOptions {
-        folder: data.data_dir.as_deref(),
-        image_size: model.image_size.or(own).map(|size| size as usize),
-        n_classes: if synthetic { Some(model.classes.unwrap_or(spec.classes) as usize) } else { None },
-        n_samples: data.samples,
-        seed,
-    };
-    Ok(registry::open(&data.data, &options)?)
-}
-
-/// A network builder for images and classes as the data set has them.
-pub fn with_data_shape(
-    model: &ModelArgs,
-    splits: &Splits<Arc<dyn Source>>,
-    seed: u64,
-) -> Result<impl Fn(u64, Mode) -> Result<Net, BuildError> + use<>> {
-    let [channels, height, _] = splits.train.shape();
-    let classes = splits.train.classes().len() as u64;
-    if model.classes.is_some_and(|asked| asked < classes) {
-        bail!("--classes: the data set has {classes} classes, found {}", model.classes.unwrap_or(0));
-    }
-    resolve::network(model, Some(height as u64), Some(channels as u64), Some(classes), seed)
-}
-
-/// The data of a run and how it is walked through.
-pub struct Run {
-    splits: Splits<Arc<dyn Source>>,
-    batch_size: usize,
-    seed: u64,
-    workers: usize,
-    last: LastBatch,
-    start: Position,
-}
-
-impl Run {
-    /// A run over a data set from its start.
-    pub fn new(splits: &Splits<Arc<dyn Source>>, batch_size: u64, seed: u64, workers: usize) -> Result<Self> {
-        let batch_size = usize::try_from(batch_size).context("--batch-size")?;
-        let splits = Splits { train: Arc::clone(&splits.train), test: Arc::clone(&splits.test) };
-        let start = Position { epoch: 0, batch: 0 };
-        Ok(Run { splits, batch_size, seed, workers, last: LastBatch::Keep, start })
-    }
-
-    fn train_sampler(&self) -> Result<Sampler> {
-        Ok(Sampler::new(self.splits.train.len(), self.batch_size, Order::Shuffled { seed: self.seed }, self.last)?)
-    }
-
-    fn eval_sampler(&self) -> Result<Sampler> {
-        let batch = self.batch_size.min(self.splits.test.len().max(1));
-        Ok(Sampler::new(self.splits.test.len(), batch, Order::Sequential, LastBatch::Keep)?)
-    }
-
-    /// Sizes of evaluation batches: the full one and the last.
-    pub fn eval_sizes(&self) -> Vec<u64> {
-        let Ok(sampler) = self.eval_sampler() else { return Vec::new() };
-        let full = (sampler.batches_per_epoch() > 0).then(|| sampler.batch_len(0) as u64);
-        full.into_iter().chain(sampler.partial_len().map(|len| len as u64)).collect()
-    }
-
-    /// Loss and accuracy over the test part.
-    pub fn evaluate(&mut self, trainer: &mut Trainer) -> Result<Evaluation> {
-        let options = LoaderOptions { epochs: 1, workers: self.workers, ..LoaderOptions::default() };
-        let mut sum = EvaluationSum::default();
-        for batch in Loader::new(Arc::clone(&self.splits.test), self.eval_sampler()?, &options)? {
-            let batch = batch?;
-            trainer.evaluate_batch(Feed { images: &batch.images, labels: &batch.labels }, &mut sum)?;
-        }
-        sum.result().context("the data set has no test images")
-    }
 }
 
 /// The checkpoint file for a path that may be a folder.

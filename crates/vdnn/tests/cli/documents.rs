@@ -18,7 +18,7 @@ fn train_says_all_it_must() {
         let document = &called.document;
         has_keys(
             document,
-            "device model policy steps epochs test_accuracy images_per_second context_bytes step_ms_median \
+            "device model policy steps epochs test_accuracy images_per_second context_bytes step_ms_median data_wait_ms \
              planned_peak_bytes measured_peak_bytes host_peak_bytes offload_bytes_per_step prefetch_bytes_per_step \
              weights_sha256",
         );

@@ -8,6 +8,7 @@ mod documents;
 mod encodings;
 mod explain;
 mod failures;
+mod feeding;
 mod mixed;
 mod resume;
 

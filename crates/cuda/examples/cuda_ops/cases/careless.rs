@@ -58,6 +58,10 @@ impl Device for Careless {
         self.device.set_disk_folder(folder);
     }
 
+    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.device.reserve_staging(offset, bytes)
+    }
+
     fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
         let skipped = waits(&schedule, self.left_out);
         let id = self.device.prepare(program, schedule)?;
@@ -79,6 +83,14 @@ impl Device for Careless {
 
     fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
         self.device.write(space, offset, bytes)
+    }
+
+    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.stage(offset, bytes)
+    }
+
+    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
+        self.device.load_staged(from, to, bytes)
     }
 
     fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {

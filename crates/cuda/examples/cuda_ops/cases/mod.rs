@@ -57,7 +57,7 @@ type Trace = Vec<[u64; 2]>;
 fn trace(run: &Run<'_>, trainer: &mut Trainer, steps: u64) -> Outcome<Trace> {
     let one = |step: u64| -> Outcome<[u64; 2]> {
         let (images, labels) = run.batch(step);
-        let loss = trainer.step(Feed { images: &images, labels: &labels }, 0.02)?.loss;
+        let loss = trainer.step(Feed::new(&images, &labels), 0.02)?.loss;
         Ok([loss.to_bits(), hash(trainer)?])
     };
     (0..steps).map(one).collect()

@@ -55,7 +55,7 @@ fn compare(run: &Run<'_>, network: &dyn Network) -> Outcome<((bool, Value), Sche
 fn steps(run: &Run<'_>, trainer: &mut Trainer) -> Outcome<Vec<[u64; 3]>> {
     let one = |step: u64| -> Outcome<[u64; 3]> {
         let (images, labels) = run.batch(step);
-        let feed = Feed { images: &images, labels: &labels };
+        let feed = Feed::new(&images, &labels);
         let loss = trainer.step(feed, 0.05 / (1 + step) as f64)?.loss;
         let mut sum = EvaluationSum::default();
         if step % 3 == 2 {
@@ -74,7 +74,7 @@ fn masks(network: &dyn Network) -> Outcome<(bool, Value)> {
     let (images, labels) = run.batch(0);
     let loss = |trainer: &mut Trainer, iteration: u64| -> Outcome<f64> {
         trainer.set_iteration(iteration);
-        Ok(trainer.step(Feed { images: &images, labels: &labels }, 0.0)?.loss)
+        Ok(trainer.step(Feed::new(&images, &labels), 0.0)?.loss)
     };
     let (first, second, again) = (loss(&mut trainer, 5)?, loss(&mut trainer, 6)?, loss(&mut trainer, 5)?);
     let facts = json!({"losses": [first, second, again]});

@@ -56,7 +56,7 @@ fn in_turn(run: &Run<'_>, network: &dyn Network, want: &Trace) -> Outcome<(bool,
     for (step, want) in (0..).zip(want) {
         let (images, labels) = run.batch(step);
         for (trainer, differ) in trainers.iter_mut().zip(&mut differ) {
-            let loss = trainer.step(Feed { images: &images, labels: &labels }, 0.02)?.loss;
+            let loss = trainer.step(Feed::new(&images, &labels), 0.02)?.loss;
             *differ += usize::from([loss.to_bits(), hash(trainer)?] != *want);
         }
     }
