@@ -9,20 +9,25 @@ struct Taps { u32 channels, h, w, wh, ww, sh, sw, ph, pw; };
 // A block makes a strip of one row of y. What its windows see of a channel in one of their rows is a line; lines lie in shared
 // memory, `span` numbers each, in the order of y's channels: channel c' is number b = c' mod WW of line c' / WW.
 #define TILE_ELEMENTS 6144
-#define STRIPS u32 packs, u32 strip, u32 span, u64 by_strips, u32 strips, u64 by_rows, u64 by_span, u64 by_height, u64 by_width, u64 by_packs
-#define STRIPS_PASSED packs, strip, span, by_strips, strips, by_rows, by_span, by_height, by_width, by_packs
+#define STRIPS u32 packs, u32 strip, u32 span, u64 by_strips, u32 strips, u64 by_rows, u64 by_height, u64 by_width, u64 by_packs
+#define STRIPS_PASSED packs, strip, span, by_strips, strips, by_rows, by_height, by_width, by_packs
 template <int V, class S>
 DEVICE void unfold(const S* x, u64 xs, scalar* y, u64 ys, u32 rows, u32 columns, const Taps& k, STRIPS) {
   __shared__ float tile[TILE_ELEMENTS];
   u32 place = divide(blockIdx.x, by_strips), begin = (blockIdx.x - place * strips) * strip;
   u32 n = divide(place, by_rows), i = place - n * rows, lines = k.channels * k.wh;
   const S* of = x + n * xs;
-  for (u32 e = threadIdx.x; e < lines * span; e += THREADS) {
-    u32 line = divide(e, by_span), c = divide(line, by_height);
+  // A warp a line.
+  for (u32 line = threadIdx.x / 32; line < lines; line += THREADS / 32) {
+    u32 c = divide(line, by_height);
     // Places before x's beginning wrap to numbers beyond its end.
-    u32 row = i * k.sh + line - c * k.wh - k.ph, column = begin * k.sw + e - line * span - k.pw;
-    bool inside = row < k.h && column < k.w;
-    tile[e] = inside ? (float)of[((u64)c * k.h + row) * k.w + column] : 0.f;
+    u32 row = i * k.sh + line - c * k.wh - k.ph, left = begin * k.sw - k.pw;
+    const S* from = of + ((u64)c * k.h + row) * k.w;
+    bool any = row < k.h;
+    for (u32 p = threadIdx.x % 32; p < span; p += 32) {
+      u32 column = left + p;
+      tile[line * span + p] = any && column < k.w ? (float)from[column] : 0.f;
+    }
   }
   __syncthreads();
   u32 left = columns - begin, wide = left < strip ? left : strip;

@@ -43,7 +43,7 @@ pub(super) fn prepare(op: &Unfold, inputs: &[Operand<'_>], outputs: &[Operand<'_
     args.extend(taps);
     args.extend([packs, strip, span].map(|v| U32(v as u32)));
     args.extend([divisor(strips as u32), U32(strips as u32)]);
-    args.extend([rows, span, op.window[0], op.window[1], packs].map(|v| divisor(v as u32)));
+    args.extend([rows, op.window[0], op.window[1], packs].map(|v| divisor(v as u32)));
     Ok(vec![KernelLaunch::new(name, file_of(y.ty.dtype, FILES), function, blocks, args)?].into())
 }
 

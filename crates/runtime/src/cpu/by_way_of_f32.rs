@@ -307,7 +307,8 @@ fn take<'a>(rest: &mut &'a mut [u8], bytes: Bytes) -> &'a mut [u8] {
     taken
 }
 
-/// A copy's bytes as numbers. A workspace is aligned to 8 bytes, and copies start at multiples of 64 in it.
+/// A copy's bytes as numbers. A workspace is aligned to 8 bytes, and copies start at multiples of 64 in it; one without bytes lies
+/// anywhere.
 fn floats(bytes: &mut [u8]) -> &mut [f32] {
-    bytemuck::cast_slice_mut(bytes)
+    if bytes.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(bytes) }
 }

@@ -293,6 +293,28 @@ fn everything_between() {
 }
 
 /// A convolution with statistics rounds Y first: the bits of the two ops, each by way of f32.
+/// Case B16 in half precision: copies without bytes lie nowhere in particular, as does a workspace without any.
+#[test]
+fn b16_empty_batches() {
+    for dtype in [DType::BF16, DType::F16] {
+        let types = [image([0, 8, 4, 4], dtype, 0)];
+        let [x, mut y] = [0, 1].map(|_| encode(&types[0], &types[0], &[]));
+        let (inputs, outputs) = (vec![x.input()], vec![y.output()]);
+        let op = Op::Relu;
+        launch(Launch {
+            node: "node",
+            op: &op,
+            input_types: &types,
+            output_types: &types,
+            algorithm: &choices_of(&op, &types, &types).unwrap()[0].algorithm,
+            inputs,
+            outputs,
+            workspace: None,
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn statistics_are_of_the_rounded_output() {
     let conv = Conv2d { padding: [1, 1], ..Conv2d::default() };

@@ -82,7 +82,7 @@ fn gradients_are_sums_over_windows() {
         assert_close("unfold_grad", &dx.values(), &expected, 1e-5);
         let half = Half::filled(TensorType::new(dims, op.dtype), Place::Dense, 7.0);
         run(&Op::UnfoldGrad(UnfoldGrad { dtype: op.dtype, ..grad }), &[dy.operand()], &[half.operand()]);
-        let rounded: Vec<f64> = dx.values().iter().map(|&v| f64::from(round(op.dtype, v as f32))).collect();
+        let rounded: Vec<f64> = dx.values().iter().map(|&v| f64::from(round(op.dtype, v))).collect();
         assert_close("unfold_grad in half precision", &half.values(), &rounded, 0.0);
     }
 }
