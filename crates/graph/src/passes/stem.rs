@@ -16,8 +16,8 @@ use super::Rewritten;
 use super::rebuild::Rebuild;
 use crate::op::{Conv2d, Unfold};
 use crate::{Graph, GraphError, LayerId, Node, Op, Phase, Role, ValueId};
-use std::collections::BTreeMap;
-use vdnn_tensor::{DType, Layout};
+use std::collections::HashMap;
+use vdnn_tensor::Layout;
 
 const PASS: &str = "stem";
 /// Channels from which a convolution is left alone.
@@ -32,7 +32,7 @@ const ENOUGH: u64 = 32;
 pub fn stem(graph: &Graph) -> Result<Rewritten, GraphError> {
     let mut rebuild = Rebuild::new(PASS, graph)?;
     let trained = trained(graph);
-    let mut made = BTreeMap::new();
+    let mut made = HashMap::new();
     for node in graph.nodes() {
         let mut inputs = rebuild.inputs(node);
         let op = match unfolding(graph, &trained, node) {
@@ -67,7 +67,8 @@ fn trained(graph: &Graph) -> Vec<bool> {
 fn unfolding(graph: &Graph, trained: &[bool], node: &Node) -> Option<[Unfold; 2]> {
     let (Op::Conv2d(conv) | Op::Conv2dRelu(conv)) = &node.op else { return None };
     let (x, w) = (*node.inputs.first()?, *node.inputs.get(1)?);
-    let ([_, c, ..], [.., kh, kw]) = (graph.value(x).ty.shape.nchw()?, graph.value(w).ty.shape.nchw()?);
+    let (x_ty, w_ty) = (&graph.value(x).ty, &graph.value(w).ty);
+    let ([_, c, ..], [.., kh, kw]) = (x_ty.shape.nchw()?, w_ty.shape.nchw()?);
     let [.., oh, ow] = graph.value(*node.outputs.first()?).ty.shape.nchw()?;
     let plain = conv.groups == 1 && conv.dilation == [1, 1];
     if !plain || c >= MANY_CHANNELS || trained[x.index()] {
@@ -80,7 +81,7 @@ fn unfolding(graph: &Graph, trained: &[bool], node: &Node) -> Option<[Unfold; 2]
     }
     let taps = [kh.div_ceil(window[0]), kw.div_ceil(window[1])];
     let plain =
-        Unfold { window, stride: window, padding: [0; 2], output: taps, dtype: DType::F32, layout: Layout::default() };
+        Unfold { window, stride: window, padding: [0; 2], output: taps, dtype: x_ty.dtype, layout: Layout::default() };
     // Steps are as before; where height is unfolded by the stride, windows overlap in it as they do in width.
     let of_x =
         Unfold { stride: conv.stride, padding: conv.padding, output: [oh + taps[0] - 1, ow + taps[1] - 1], ..plain };
@@ -90,12 +91,12 @@ fn unfolding(graph: &Graph, trained: &[bool], node: &Node) -> Option<[Unfold; 2]
 /// The value unfolded: what is there already, or a new node.
 fn unfolded(
     rebuild: &mut Rebuild<'_>,
-    made: &mut BTreeMap<(ValueId, String), ValueId>,
+    made: &mut HashMap<(ValueId, Unfold), ValueId>,
     layer: LayerId,
     value: ValueId,
     unfold: Unfold,
 ) -> Result<ValueId, GraphError> {
-    let key = (value, format!("{unfold:?}"));
+    let key = (value, unfold);
     if let Some(&found) = made.get(&key) {
         return Ok(found);
     }

@@ -114,9 +114,7 @@ fn f16_bits_of_convolutions_with_statistics_depend_on_no_policy() {
     let norms = count(BF16, "batch_norm_stats");
     assert_eq!((count(F16, "conv2d_stats"), count(F16, "batch_norm_stats"), count(F16, "conv2d")), (norms, 0, 0));
     assert_eq!((count(BF16, "conv2d_stats"), count(FUSED, "conv2d_stats")), (0, 0));
-    let mut trained =
-        Setup { budget: Some(1), algos_from: Some(kept.schedule.clone()), ..setup("resnet-small", "checkpoint", F16) };
-    trained.budget = Some(floor(&trained));
+    let trained = Setup { algos_from: Some(kept.schedule.clone()), ..setup("resnet-small", "checkpoint", F16) };
     let program = trainer(&trained).unwrap().planned().program.clone();
     let schedule = run(&trained).schedule;
     let again = schedule.commands.iter().filter(|command| match command.action {

@@ -37,10 +37,9 @@ pub fn run(report: &mut Report) -> Outcome {
         let name = format!("B34 bytes are reused at once after they came back, {how}");
         report.outcome(&name, same(&tight, &network, replay, &want, |schedule| reused(schedule, Direction::Prefetch)));
     }
-    let mistakes: [(&str, LeftOut); 4] = [
+    let mistakes: [(&str, LeftOut); 3] = [
         ("B33 shows when nobody waits for offloads", (compute, Some(StreamRole::Offload))),
         ("B34 shows when nobody waits for prefetches", (compute, Some(StreamRole::Prefetch))),
-        ("B34 shows when copies do not wait for their producer", (StreamRole::Offload, Some(compute))),
         ("B36 shows when a slot is read before it is written", (StreamRole::Prefetch, None)),
     ];
     for (name, left_out) in mistakes {
