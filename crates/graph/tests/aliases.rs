@@ -1,7 +1,7 @@
 //! Which values share bytes: in-place chains, residual joins, concat slices, views, splits and persistents.
 
 use vdnn_graph::{Graph, GraphError, InPlace, LayerId, Location, NodeId, Op, Phase, Program, ValueId, op};
-use vdnn_tensor::{DType, TensorType};
+use vdnn_tensor::{DType, Layout, MemoryOrder, TensorType};
 
 /// Bytes of one `[2, 4, 3, 3]` image batch, of one sample, and of one channel.
 const IMAGE: u64 = 2 * SAMPLE;
@@ -438,16 +438,18 @@ fn unscaled_gradients_lie_over_scaled_ones() {
 fn loss_scaling_refuses_by_name() {
     let mut b = Builder::new();
     let mut state = |name: &str, dims: &[u64], dtype| b.graph.state(name, TensorType::new(dims, dtype)).unwrap();
-    let (one, two, half) =
-        (state("one", &[1], DType::F32), state("two", &[2], DType::F32), state("half", &[2], DType::F16));
+    let (one, two) = (state("one", &[1], DType::F32), state("two", &[2], DType::F32));
     let (count, counter) = (state("count", &[1], DType::I32), state("counter", &[1], DType::U64));
+    let layout = Layout { order: MemoryOrder::Nhwc, channel_padding: 5 };
+    let padded = b.graph.state("padded", TensorType { layout, ..TensorType::new([1, 3, 2, 2], DType::F16) }).unwrap();
     let mut refused = |op: Op, inputs: &[ValueId]| b.graph.push("node", op, inputs).unwrap_err().to_string();
     let unscale = |gradients| Op::Unscale(op::Unscale { gradients });
     assert!(refused(unscale(0), &[one, one]).contains("expected 1 to 64 gradients, found 0"));
     assert!(refused(unscale(65), &vec![one; 67]).contains("found 65"));
     assert!(refused(unscale(1), &[one, one]).contains("expected 3 to 3 inputs"));
     assert!(refused(unscale(1), &[one, two, two]).contains("guard"));
-    assert!(refused(unscale(1), &[one, one, half]).contains("found f16[2]"));
+    assert!(refused(unscale(1), &[one, one, count]).contains("found i32[1]"));
+    assert!(refused(unscale(1), &[one, one, padded]).contains("without padding, found f16[1, 3, 2, 2]"));
     let update = op::LossScaleUpdate::default();
     assert!(refused(Op::LossScaleUpdate(update), &[one, one, count, one, counter]).contains("good steps"));
     let backwards = Op::LossScaleUpdate(op::LossScaleUpdate { least: 4.0, most: 2.0, ..update });
