@@ -22,6 +22,7 @@ mod feeding;
 mod gpu;
 mod iteration;
 mod measure;
+mod options;
 mod prepared;
 mod product;
 mod replay;
@@ -44,11 +45,12 @@ pub use chain::LaunchTimes;
 pub(crate) use chain::{Chain, LAUNCHES};
 pub use measure::MeasureOptions;
 pub(crate) use measure::median;
+pub use options::CudaOptions;
 
 use crate::CudaError;
 use crate::context::{Context, Streams};
 use crate::library::LibraryOptions;
-use crate::nvrtc::{CubinCache, cache_folder};
+use crate::nvrtc::CubinCache;
 use arenas::Arenas;
 use bench::Bench;
 use disk::DiskTier;
@@ -60,24 +62,6 @@ use words::{broken, chained, details, in_words, label, misuse, unavailable, with
 
 /// Kernels that want less than this part of the budget are not measured in pieces.
 const PIECES_SHARE: Bytes = 32;
-
-/// How the device works, besides what a schedule says.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CudaOptions {
-    /// How kernels are measured.
-    pub measure: MeasureOptions,
-    /// Where compiled kernels and measurements are kept between runs; `None` keeps nothing.
-    pub cache: Option<PathBuf>,
-    /// Wait after every command, so that a failure is reported with the command that caused it. Slow; to find defects.
-    pub synchronous: bool,
-}
-
-impl Default for CudaOptions {
-    /// Measures for a minute at most, keeps results in the user's cache folder.
-    fn default() -> Self {
-        CudaOptions { measure: MeasureOptions::default(), cache: cache_folder(), synchronous: false }
-    }
-}
 
 /// One NVIDIA GPU.
 #[derive(Debug)]
