@@ -34,6 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn make(dir: &Path, counts: [usize; 2], classes: usize) -> Result<(), Box<dyn Error>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    if let Some(few) = counts.into_iter().find(|&count| count < classes) {
+        return Err(format!("expected a picture of each of {classes} classes in either part, found {few}").into());
+    }
     for (part, count) in ["train", "val"].into_iter().zip(counts) {
         for class in 0..classes {
             std::fs::create_dir_all(dir.join(part).join(format!("class{class:04}")))?;
