@@ -143,7 +143,7 @@ impl Net {
     /// let net = net.lower()?;
     /// let ty = |name| net.ty(net.graph().find_value(name).unwrap()).to_string();
     /// assert_eq!(ty("conv.weight"), "f32[16, 3, 3, 3]");
-    /// assert_eq!(ty("conv.weight.bf16"), "bf16[16, 3, 3, 3] nhwc +5c");
+    /// assert_eq!(ty("conv.weight.unfolded"), "bf16[16, 9, 1, 3] nhwc +7c");
     /// assert_eq!(ty("conv"), "bf16[1, 16, 8, 8] nhwc");
     /// # Ok::<(), vdnn_layers::LayerError>(())
     /// ```
