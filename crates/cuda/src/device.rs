@@ -25,20 +25,19 @@ mod measure;
 mod options;
 mod prepared;
 mod product;
+mod recording;
 mod replay;
 mod site;
 mod staging;
 mod trial;
 mod words;
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
-use vdnn_graph::{Graph, Op, Program, Role};
+use vdnn_graph::{Graph, Program, Role};
 use vdnn_runtime::{Description, Device, DeviceError, DiskFile, KernelRequest, PreparedId};
-use vdnn_schedule::{Choice, KernelTable, Profile, Schedule, Space, Timeline};
+use vdnn_schedule::{Choice, KernelTable, Schedule, Space, Timeline};
 use vdnn_tensor::Bytes;
 
 pub use chain::LaunchTimes;
@@ -188,10 +187,17 @@ impl CudaDevice {
         let named = graph.nodes().iter().zip(found);
         let choices: Vec<Vec<Choice>> =
             named.map(|(node, choices)| in_words(node, choices)).collect::<Result<_, _>>()?;
-        let Some(budget) = request.pieces_within else { return Ok(KernelTable::new(choices)) };
-        let least = self.bench.pieces_from().max(budget / PIECES_SHARE);
-        let pieces = self.bench.pieces(&mut self.gpu, &patterns, &choices, request.deterministic, least);
-        Ok(KernelTable { choices, pieces: pieces.map_err(|failure| broken(&graph.name, failure))? })
+        let pieces = match request.pieces_within {
+            Some(budget) => {
+                let least = self.bench.pieces_from().max(budget / PIECES_SHARE);
+                self.bench.pieces(&mut self.gpu, &patterns, &choices, request.deterministic, least)
+            }
+            None => Ok(Vec::new()),
+        };
+        let pieces = pieces.map_err(|failure| broken(&graph.name, failure))?;
+        let paces = self.bench.paces(&mut self.gpu, &patterns, &choices);
+        let paces = paces.map_err(|failure| broken(&graph.name, failure))?;
+        Ok(KernelTable { choices, pieces }.at_paces(&paces))
     }
 
     /// The card's name.
@@ -214,38 +220,6 @@ impl CudaDevice {
     /// For measuring beside the device's own work, between iterations.
     pub(crate) fn context_and_streams(&self) -> (&Arc<Context>, &Streams) {
         (&self.gpu.context, &self.gpu.streams)
-    }
-
-    /// Records the choices of a graph's distinct kernels of the ops wanted that a profile does not hold, until the deadline.
-    /// Returns how many are still missing.
-    pub(crate) fn measure_into(
-        &mut self,
-        graph: &Graph,
-        deterministic: bool,
-        profile: &mut Profile,
-        deadline: Instant,
-        wanted: fn(&Op) -> bool,
-    ) -> Result<usize, DeviceError> {
-        self.check_types(graph)?;
-        let mut patterns = bench::patterns(graph);
-        let mut seen = HashSet::new();
-        patterns.retain(|pattern| {
-            wanted(&pattern.node.op) && profile.find(&pattern.key).is_none() && seen.insert(pattern.key.clone())
-        });
-        let mut rest = &patterns[..];
-        while !rest.is_empty() && Instant::now() < deadline {
-            let (some, after) = rest.split_at(rest.len().min(8));
-            let found = self.loading(|device| {
-                let found = device.bench.choices(&mut device.gpu, some, deterministic);
-                some.iter().zip(found).map(|(pattern, choices)| in_words(pattern.node, choices)).collect()
-            });
-            let found: Vec<Vec<Choice>> = found?;
-            for (pattern, choices) in some.iter().zip(found) {
-                profile.record(pattern.key.clone(), choices);
-            }
-            rest = after;
-        }
-        Ok(rest.len())
     }
 
     fn check_types(&self, graph: &Graph) -> Result<(), DeviceError> {

@@ -52,7 +52,8 @@ pub struct Profiled {
 /// Measures what `known` does not hold: the link's rates and the delays of launches, then the kernels of the graphs in order, then the convolutions of
 /// `pieces`, which are the same networks with fewer samples: what a kernel takes for a piece of the batch.
 ///
-/// Times are of launches in a chain. Kernels of a profile whose times are of launches by themselves are measured again.
+/// Times are of launches among each other: each graph's kernels are rehearsed together, in order. Kernels of a profile that
+/// were timed one at a time are measured again.
 ///
 /// # Errors
 /// [`DeviceError`] for a kernel that cannot run, or when the device or its memory fails.
@@ -79,7 +80,7 @@ pub fn profile(
         }
     }
     drop(chain);
-    in_chains(&mut profile, device.launch_times());
+    rehearsed(&mut profile, device.launch_times());
     let mut missing = 0;
     let is_convolution: fn(&Op) -> bool =
         |op| matches!(op, Op::Conv2d(_) | Op::Conv2dRelu(_) | Op::Conv2dDataGrad(_) | Op::Conv2dWeightGrad(_));
@@ -91,11 +92,12 @@ pub fn profile(
     Ok(Profiled { profile, missing })
 }
 
-/// Makes a profile one of launches in a chain: what was timed otherwise goes.
-fn in_chains(profile: &mut Profile, launch: Option<LaunchTimes>) {
-    if profile.launch_overhead.is_none() {
+/// Makes a profile one of kernels rehearsed together: what was timed otherwise goes.
+fn rehearsed(profile: &mut Profile, launch: Option<LaunchTimes>) {
+    if profile.launch_overhead.is_none() || !profile.rehearsed {
         profile.kernels.clear();
         profile.launch_overhead = Some(launch.map_or(0.0, |launch| launch.overhead()));
+        profile.rehearsed = true;
     }
 }
 
@@ -228,15 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn kernels_timed_by_themselves_are_measured_again_and_others_are_not() {
+    fn kernels_timed_one_at_a_time_are_measured_again_and_others_are_not() {
         let choice = Choice { algorithm: "nvrtc".into(), workspace: 0, seconds: 1e-5, deterministic: true };
         let mut profile = Profile::new("card", "before");
         profile.record("relu".into(), vec![choice.clone()]);
-        in_chains(&mut profile, Some(LaunchTimes { alone: 5e-6, chained: 2e-6 }));
+        rehearsed(&mut profile, Some(LaunchTimes { alone: 5e-6, chained: 2e-6 }));
         assert_eq!((profile.kernels.len(), profile.launch_overhead), (0, Some(5e-6 - 2e-6)));
+        // Timed in chains, but one at a time.
+        (profile.rehearsed, profile.launch_overhead) = (false, Some(1e-6));
+        profile.record("relu".into(), vec![choice.clone()]);
+        rehearsed(&mut profile, Some(LaunchTimes { alone: 5e-6, chained: 2e-6 }));
+        assert_eq!((profile.kernels.len(), profile.rehearsed), (0, true));
         profile.record("relu".into(), vec![choice]);
         let made = profile.clone();
-        in_chains(&mut profile, Some(LaunchTimes { alone: 6e-6, chained: 2e-6 }));
+        rehearsed(&mut profile, Some(LaunchTimes { alone: 6e-6, chained: 2e-6 }));
         assert_eq!(profile, made);
     }
 }

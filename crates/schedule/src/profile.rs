@@ -38,6 +38,16 @@ impl KernelTable {
         KernelTable { choices, pieces: Vec::new() }
     }
 
+    /// The table with the times of each node's choices multiplied by a number of its own, by node id.
+    pub fn at_paces(mut self, paces: &[f64]) -> Self {
+        for of_nodes in [&mut self.choices, &mut self.pieces] {
+            for (choices, pace) in of_nodes.iter_mut().zip(paces) {
+                choices.iter_mut().for_each(|choice| choice.seconds *= pace);
+            }
+        }
+        self
+    }
+
     /// A node's choices for the whole batch, fastest first.
     pub fn of(&self, node: NodeId) -> &[Choice] {
         &self.choices[node.index()]
@@ -119,6 +129,10 @@ pub struct Profile {
     /// profiles whose times are of launches by themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_overhead: Option<f64>,
+    /// True when kernels were timed among each other, over numbers like a network's, until the device's clock was where it
+    /// stays. Absent in profiles of kernels timed one at a time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rehearsed: bool,
     /// One entry a distinct kernel.
     pub kernels: Vec<ProfileEntry>,
 }
@@ -136,6 +150,7 @@ impl Profile {
             launch_delay_d2h: None,
             launch_delay_h2d: None,
             launch_overhead: None,
+            rehearsed: false,
             kernels: Vec::new(),
         }
     }

@@ -5,10 +5,13 @@
 //!  node ─► problem ─► measured before? ─► choices
 //!                        │ no
 //!                        └─► plans, best guess first (search.rs) ─► time on scratch memory ─► faster or smaller than others?
+//!
+//!  all nodes ─► fastest choices in order, over and over (rehearsal.rs) ─► how much longer each takes among the others
 //! ```
 
 mod epilogue;
 mod pieces;
+mod rehearsal;
 mod search;
 
 use std::collections::BTreeSet;

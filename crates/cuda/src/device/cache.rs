@@ -12,8 +12,8 @@ use vdnn_schedule::Choice;
 
 use super::chain::LaunchTimes;
 
-/// Number of the file's format. The first one's times were of launches by themselves.
-const FORMAT: u32 = 2;
+/// Number of the file's format. The first one's times were of launches by themselves, the second one's over constants.
+const FORMAT: u32 = 3;
 
 /// What one kernel was measured to take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,7 +44,17 @@ struct File {
     device: String,
     /// What the times of kernels are without; `None` where it could not be measured.
     launch: Option<LaunchTimes>,
+    #[serde(flatten)]
+    known: Known,
+}
+
+/// What a file is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Known {
+    /// By the kernel's key.
     kernels: BTreeMap<String, Measured>,
+    /// By the network's key: how many times as long each of its kernels takes in the middle of the others.
+    paces: BTreeMap<String, Vec<f64>>,
 }
 
 /// Measurements by key.
@@ -53,7 +63,7 @@ pub(super) struct Measurements {
     device: String,
     path: Option<PathBuf>,
     launch: Option<LaunchTimes>,
-    kernels: BTreeMap<String, Measured>,
+    known: Known,
     changed: bool,
 }
 
@@ -61,8 +71,8 @@ impl Measurements {
     /// Those of a device, from its file in `folder` if there is one. `device` names card, driver and library versions.
     pub fn open(folder: Option<&Path>, device: &str) -> Self {
         let path = folder.map(|folder| folder.join(file_name(device)));
-        let (launch, kernels) = path.as_deref().map(|path| read(path, device)).unwrap_or_default();
-        Measurements { device: device.to_string(), path, launch, kernels, changed: false }
+        let (launch, known) = path.as_deref().map(|path| read(path, device)).unwrap_or_default();
+        Measurements { device: device.to_string(), path, launch, known, changed: false }
     }
 
     /// What launches were found to take, which all times rest on.
@@ -76,22 +86,33 @@ impl Measurements {
     }
 
     pub fn find(&self, key: &str) -> Option<&Measured> {
-        self.kernels.get(key)
+        self.known.kernels.get(key)
     }
 
     pub fn record(&mut self, key: String, measured: Measured) {
         self.changed |= measured.complete;
-        self.kernels.insert(key, measured);
+        self.known.kernels.insert(key, measured);
+    }
+
+    /// What a network's kernels take in the middle of the others, in order, as multiples of what they take alone.
+    pub fn paces(&self, key: &str) -> Option<&[f64]> {
+        self.known.paces.get(key).map(Vec::as_slice)
+    }
+
+    pub fn record_paces(&mut self, key: String, paces: Vec<f64>) {
+        self.changed = true;
+        self.known.paces.insert(key, paces);
     }
 
     /// Writes what is new, together with what another process wrote meanwhile.
     pub fn save(&mut self) {
         let Some(path) = self.path.as_deref().filter(|_| self.changed) else { return };
-        let (_, mut kernels) = read(path, &self.device);
-        let complete = self.kernels.iter().filter(|(_, measured)| measured.complete);
-        kernels.extend(complete.map(|(key, measured)| (key.clone(), measured.clone())));
+        let (_, mut known) = read(path, &self.device);
+        let complete = self.known.kernels.iter().filter(|(_, measured)| measured.complete);
+        known.kernels.extend(complete.map(|(key, measured)| (key.clone(), measured.clone())));
+        known.paces.extend(self.known.paces.clone());
         // Not being able to keep it is no error: it is measured again next time.
-        let _ = write(path, &File { format: FORMAT, device: self.device.clone(), launch: self.launch, kernels });
+        let _ = write(path, &File { format: FORMAT, device: self.device.clone(), launch: self.launch, known });
         self.changed = false;
     }
 }
@@ -102,11 +123,11 @@ fn file_name(device: &str) -> String {
     format!("measured-{hex}.json")
 }
 
-fn read(path: &Path, device: &str) -> (Option<LaunchTimes>, BTreeMap<String, Measured>) {
+fn read(path: &Path, device: &str) -> (Option<LaunchTimes>, Known) {
     let file = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<File>(&bytes).ok());
     match file {
-        Some(file) if file.format == FORMAT && file.device == device => (file.launch, file.kernels),
-        _ => (None, BTreeMap::new()),
+        Some(file) if file.format == FORMAT && file.device == device => (file.launch, file.known),
+        _ => (None, Known::default()),
     }
 }
 
@@ -149,18 +170,20 @@ mod tests {
         assert_eq!(first.launch(), None);
         first.record_launch(launch);
         first.record("a".to_string(), measured(1e-3, true));
+        first.record_paces("network".to_string(), vec![1.125, 1.0]);
         first.save();
-        assert_eq!(Measurements::open(Some(dir.path()), "card").launch(), Some(launch));
+        let again = Measurements::open(Some(dir.path()), "card");
+        assert_eq!((again.launch(), again.paces("network")), (Some(launch), Some(&[1.125, 1.0][..])));
         assert_eq!(Measurements::open(Some(dir.path()), "another card").launch(), None);
     }
 
-    /// A file of format 1 has times of launches by themselves: none of them is taken, none is kept.
+    /// A file of an earlier format has times of launches by themselves, or over constants: none is taken, none is kept.
     #[test]
-    fn times_of_launches_by_themselves_are_not_mixed_with_others() {
+    fn times_measured_otherwise_are_not_mixed_with_others() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(file_name("card"));
         let kernels = serde_json::json!({ "a": measured(1e-3, true) });
-        let old = serde_json::json!({ "format": 1, "device": "card", "kernels": kernels });
+        let old = serde_json::json!({ "format": FORMAT - 1, "device": "card", "kernels": kernels, "paces": {} });
         std::fs::write(&path, old.to_string()).unwrap();
         let mut again = Measurements::open(Some(dir.path()), "card");
         assert_eq!((again.launch(), again.find("a")), (None, None));

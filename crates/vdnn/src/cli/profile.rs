@@ -43,8 +43,8 @@ pub struct ProfileArgs {
     /// Also kernels whose results vary between runs.
     #[arg(long)]
     nondeterministic: bool,
-    /// The profile file. What it already holds is not measured again, unless it is older and holds times of launches by
-    /// themselves.
+    /// The profile file. What it already holds is not measured again, unless it is older and its kernels were
+    /// timed one at a time.
     #[arg(long)]
     out: PathBuf,
 }
@@ -55,8 +55,7 @@ pub fn run(args: &ProfileArgs) -> Result<Report> {
         bail!("a profile is of a GPU: expected --device cuda, found cpu")
     };
     let known = read_known(args)?;
-    let replaced =
-        known.as_ref().filter(|known| known.launch_overhead.is_none()).map_or(0, |known| known.kernels.len());
+    let replaced = known.as_ref().filter(|known| !known.rehearsed).map_or(0, |known| known.kernels.len());
     let (graphs, pieces) = (graphs(args, &[1])?, graphs(args, &args.pieces)?);
     let mut device = CudaDevice::open(ordinal)?;
     let options = ProfileOptions { deterministic: !args.nondeterministic, seconds: args.seconds };
@@ -75,7 +74,7 @@ pub fn run(args: &ProfileArgs) -> Result<Report> {
     let older = match replaced {
         0 => String::new(),
         _ => format!(
-            "{replaced} kernels that were there before were timed by themselves, not in chains: they are gone\n"
+            "{replaced} kernels that were there before were timed one at a time, not among each other: they are gone\n"
         ),
     };
     let text = format!(
