@@ -1,13 +1,16 @@
 """PyTorch's training step, data on the device: median of steps, peak memory, time to the first steps; one JSON line per case.
 
 Arguments: MODEL:BATCH:PRECISION[:MODE] ...
+MODEL      of torchvision, or vgg-N: VGG-16 with (N - 16) / 5 more convolutions in each of its five groups
 PRECISION  fp32 (strict), tf32, bf16 or f16 (autocast with channels-last; f16 with a gradient scaler)
 MODE       eager (unless given), compile, reduce-overhead or max-autotune (modes of torch.compile), budget=0.5
-           (torch.compile under an activation memory budget), blocks (ResNets: every residual block checkpointed)
+           (torch.compile under an activation memory budget), blocks (ResNets: every residual block checkpointed),
+           segments (VGG: its features checkpointed in four)
 `--device cpu --image 32 --classes 10` for the CPU."""
 import argparse, json, time, torch, torchvision
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torchvision.models import vgg
 
 p = argparse.ArgumentParser()
 p.add_argument("cases", nargs="+")
@@ -27,7 +30,13 @@ half = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 def build(arch):
     extra = dict(aux_logits=False, init_weights=False) if arch == "googlenet" else {}
-    model = getattr(torchvision.models, arch)(num_classes=a.classes, **extra).to(a.device)
+    if arch.startswith("vgg-"):
+        more = (int(arch.removeprefix("vgg-")) - 16) // 5
+        groups = zip((64, 128, 256, 512, 512), (2, 2, 3, 3, 3))
+        layers = [layer for width, convs in groups for layer in [width] * (convs + more) + ["M"]]
+        model = vgg.VGG(vgg.make_layers(layers), num_classes=a.classes, init_weights=False).to(a.device)
+    else:
+        model = getattr(torchvision.models, arch)(num_classes=a.classes, **extra).to(a.device)
     for m in model.modules():
         if isinstance(m, torch.nn.Dropout):
             m.p = 0.0
@@ -44,6 +53,11 @@ def forward(model, mode):
         return torch.compile(model, mode=mode)
     if mode == "compile":
         return torch.compile(model)
+    if mode == "segments":
+        def segments(x):
+            x = checkpoint_sequential(model.features, 4, x, use_reentrant=False)
+            return model.classifier(torch.flatten(model.avgpool(x), 1))
+        return segments
     if mode == "blocks":
         def blocks(x):
             x = model.maxpool(model.relu(model.bn1(model.conv1(x))))
