@@ -56,6 +56,7 @@ fn main() -> Result<()> {
             times.push(started.elapsed().as_secs_f64() * 1e3);
         }
     }
+    let in_order: Vec<f64> = times.iter().map(|ms| (ms * 1e3).round() / 1e3).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
     let measured = trainer.measured_peak();
@@ -70,7 +71,7 @@ fn main() -> Result<()> {
         "model": cli.setup.model, "batch": cli.setup.batch_size, "dtype": cli.setup.dtype,
         "policy": planned.schedule.policy, "budget": cli.setup.budget, "host_budget": cli.setup.host_budget, "sync": cli.setup.sync,
         "deterministic": cli.setup.deterministic, "replay": !cli.setup.no_replay, "bytes": cli.setup.bytes, "staged": cli.setup.stage, "device": description.name, "details": description.details,
-        "steps": cli.steps, "ms_median": at(0.5), "ms_min": at(0.0), "ms_p90": at(0.9),
+        "steps": cli.steps, "ms_median": at(0.5), "ms_min": at(0.0), "ms_p90": at(0.9), "ms": in_order,
         "images_per_second": cli.setup.batch_size as f64 / at(0.5) * 1e3,
         "predicted_ms": predicted.seconds * 1e3, "timed": timed,
         "planned_peak_bytes": trainer.peak_bytes(Space::Device), "measured_peak_bytes": measured,
