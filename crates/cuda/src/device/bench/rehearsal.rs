@@ -2,7 +2,7 @@
 //! its power limit, and the clock falls.
 //!
 //! ```text
-//!  captured  all kernels in order │ all │ all │ all │ …        half a second, until the clock is where it stays
+//!  captured  all kernels in order │ all │ all │ all │ …        until laps take as long as those before: the clock is where it stays
 //!                                 └──┬──┘
 //!                                  a lap: seconds of a step without copies
 //!  issued    lap, lap, then record ─► kernel ─► record ─► kernel ─► record …      what is whose in a lap
@@ -14,7 +14,6 @@
 //! normal numbers (bits that do not change cost little power), and 1.40 after a second of others.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 use vdnn_schedule::Choice;
@@ -27,9 +26,16 @@ use crate::device::gpu::{Bytes, Work};
 use crate::device::measure::{Places, Scratch, is_index, median};
 use crate::kernels::{self, Operand};
 
-/// Seconds of laps until the clock is where it stays. The limit on power acts within some hundredths of a second.
-const WARM: f64 = 0.5;
-/// Laps timed each way, of which the median counts; one of a network whose lap takes longer than `WARM`.
+/// Seconds of laps before a look at whether the clock is where it stays. The limit on power acts within some hundredths of a second,
+/// but after a search with its many short kernels the clock may need seconds to come back.
+const WINDOW: f64 = 0.25;
+/// Laps of two windows that differ by less than this share are where they stay.
+const STEADY: f64 = 0.004;
+/// Windows after which laps count as they are.
+const WINDOWS: usize = 16;
+/// Laps of a window at most.
+const MOST_LAPS: usize = 1000;
+/// Issued laps, of which the median counts; one of a network whose lap takes longer than a window.
 const LAPS: usize = 5;
 /// Captured laps before an issued one, so that the host gets ahead of the device.
 const AHEAD: usize = 2;
@@ -208,17 +214,24 @@ struct Laps<'a> {
 }
 
 impl Laps<'_> {
-    /// Runs until the clock is where it stays, then returns the median seconds of a captured lap.
+    /// Runs captured laps until they take as long as those before, and returns what they take.
     fn warm(&self) -> Result<f64, CudaError> {
-        let (stream, context) = (&self.gpu.streams.compute, &self.gpu.context);
-        let start = Instant::now();
-        while start.elapsed().as_secs_f64() < WARM {
-            (0..AHEAD).try_for_each(|_| self.graph.launch(stream))?;
-            stream.synchronize()?;
+        // The first finds the card idle: it says only how many fill a window.
+        let mut lap = self.window(1)?;
+        for number in 0..WINDOWS {
+            let before = lap;
+            lap = self.window(((WINDOW / before.max(1e-6)).ceil() as usize).clamp(1, MOST_LAPS))?;
+            if number > 0 && (lap - before).abs() <= STEADY * before {
+                break;
+            }
         }
-        let count = self.count(start.elapsed().as_secs_f64());
-        let events = events(context, count + 1)?;
-        self.graph.launch(stream)?;
+        Ok(lap)
+    }
+
+    /// Median seconds of so many captured laps.
+    fn window(&self, laps: usize) -> Result<f64, CudaError> {
+        let stream = &self.gpu.streams.compute;
+        let events = events(&self.gpu.context, laps + 1)?;
         stream.record(&events[0])?;
         for event in &events[1..] {
             self.graph.launch(stream)?;
@@ -247,8 +260,8 @@ impl Laps<'_> {
         Ok((0..self.parts.len()).map(of_part).collect())
     }
 
-    fn count(&self, seconds: f64) -> usize {
-        if seconds > 2.0 * WARM { 1 } else { LAPS }
+    fn count(&self, lap: f64) -> usize {
+        if lap > WINDOW { 1 } else { LAPS }
     }
 }
 
