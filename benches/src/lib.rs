@@ -5,6 +5,7 @@
 //! | `step` | median training step, memory, bytes moved, overlap and the simulator's prediction for one policy |
 //! | `loss_curve` | losses from given weights and batches, to compare with another framework's |
 //! | `rounding` | losses of each of the CPU's convolution algorithms, against f64 |
+//! | `cpu_feeding` | steps on the CPU by how batches reach it, in turns |
 //! | `peers/torch_step.py` | PyTorch's training step, eager, compiled or under its own memory savers, with fixed data on the device |
 //! | `peers/torch_curve.py` | writes weights and batches, and PyTorch's losses on them |
 

@@ -3,6 +3,10 @@
 //! Runs when `VDNN_TEST_CUDA_LIBS` names a `site-packages/nvidia` folder with cuDNN 9.19, cuBLAS and NVRTC; says that
 //! it did not otherwise.
 
+#[path = "shared/layers.rs"]
+mod layers;
+
+use layers::SUMMED;
 use std::collections::BTreeSet;
 
 use vdnn_cuda::cudnn::{
@@ -164,8 +168,7 @@ fn convolutions_take_bias_and_relu_in_half_precision() {
     for (dtype, x, k) in
         [(DType::BF16, [32, 64, 56, 56], 64), (DType::F16, [32, 64, 56, 56], 128), (DType::BF16, [16, 8, 64, 64], 64)]
     {
-        let dense = ConvolutionProblem::dense(Direction::Forward, x, k, 3, 1, 1);
-        let problem = ConvolutionProblem { dtype, order: Order::Nhwc, epilogue: Epilogue::BiasRelu, ..dense };
+        let problem = layers::problem((x, k, 3, 1, 1), dtype, Epilogue::BiasRelu);
         let plans =
             enumerate(Target::Described(&device), &problem, &Wanted::default()).unwrap_or_else(|e| panic!("{e}"));
         assert!(plans.iter().any(|plan| plan.notes.tensor_core && !plan.notes.nondeterministic), "{problem}");
@@ -177,35 +180,20 @@ fn convolutions_take_bias_and_relu_in_half_precision() {
     }
 }
 
-/// ResNet-50's layers with statistics in f16, and a few odd ones: precompiled, made again from their names, none in deterministic
+/// Layers with statistics in f16: precompiled, made again from their names, none in deterministic
 /// mode. For the stem and where Y is a slice there are none, nor in bf16 any that are not compiled when the plan is made, which is why only f16
 /// asks for them.
 #[test]
 fn convolutions_make_statistics_in_f16() {
     let Some(device) = h200() else { return };
     let target = Target::Described(&device);
-    let problem = |x, k, filter, stride, padding| {
-        let dense = ConvolutionProblem::dense(Direction::Forward, x, k, filter, stride, padding);
-        ConvolutionProblem { dtype: DType::F16, order: Order::Nhwc, epilogue: Epilogue::Statistics, ..dense }
-    };
-    let layers = [
-        problem([32, 64, 56, 56], 64, 3, 1, 1),
-        problem([32, 64, 56, 56], 256, 1, 1, 0),
-        problem([32, 256, 56, 56], 64, 1, 1, 0),
-        problem([32, 256, 56, 56], 512, 1, 2, 0),
-        problem([32, 128, 56, 56], 128, 3, 2, 1),
-        problem([32, 512, 7, 7], 2048, 1, 1, 0),
-        problem([32, 16, 112, 112], 64, 4, 1, 0),
-        problem([2, 24, 9, 9], 40, 1, 1, 0),
-        problem([3, 32, 9, 9], 16, 1, 2, 0),
-        problem([4, 16, 14, 14], 24, 3, 1, 1),
-    ];
+    let summed = |layer| layers::problem(layer, DType::F16, Epilogue::Statistics);
     let any = Wanted { deterministic: false, ..Wanted::default() };
     let none = |problem: &ConvolutionProblem| {
         let found = enumerate(target, problem, &any);
         assert!(matches!(found, Err(CudaError::NoPlan { .. })), "{problem}: {found:?}");
     };
-    for problem in layers {
+    for problem in SUMMED.map(summed) {
         assert!(matches!(enumerate(target, &problem, &Wanted::default()), Err(CudaError::NoPlan { .. })), "{problem}");
         let plans = enumerate(target, &problem, &any).unwrap_or_else(|e| panic!("{e}"));
         for plan in &plans {
@@ -217,28 +205,25 @@ fn convolutions_make_statistics_in_f16() {
         eprintln!("{problem}: {} plans, workspace in KiB {workspace:?}", plans.len());
         none(&ConvolutionProblem { dtype: DType::BF16, ..problem });
     }
-    none(&problem([32, 8, 224, 224], 64, 7, 2, 3));
-    none(&ConvolutionProblem { y_batch_stride: 14 * 14 * 64, ..problem([4, 16, 14, 14], 24, 3, 1, 1) });
+    none(&summed(([32, 8, 224, 224], 64, 7, 2, 3)));
+    none(&ConvolutionProblem { y_batch_stride: 14 * 14 * 64, ..summed(([4, 16, 14, 14], 24, 3, 1, 1)) });
 }
 
 /// Half precision in NHWC order: a stem with padded channels, ResNet's and DenseNet's layers, slices of pixels, odd channels.
 #[test]
 fn half_precision_with_channels_innermost_has_deterministic_plans() {
     let Some(device) = h200() else { return };
-    let dense = |x, k, filter, stride, padding| {
-        let base = ConvolutionProblem::dense(Direction::Forward, x, k, filter, stride, padding);
-        ConvolutionProblem { order: Order::Nhwc, dtype: DType::BF16, ..base }
-    };
-    let slice = dense([8, 64, 28, 28], 32, 3, 1, 1);
+    let dense = |layer| layers::problem(layer, DType::BF16, Epilogue::None);
+    let slice = dense(([8, 64, 28, 28], 32, 3, 1, 1));
     let problems = [
-        dense([32, 8, 224, 224], 64, 7, 2, 3),
-        dense([32, 64, 56, 56], 64, 3, 1, 1),
-        dense([32, 64, 56, 56], 256, 1, 1, 0),
-        dense([32, 256, 56, 56], 512, 1, 2, 0),
-        dense([2, 12, 9, 9], 20, 3, 1, 1),
-        dense([2, 5, 9, 9], 7, 3, 1, 1),
+        dense(([32, 8, 224, 224], 64, 7, 2, 3)),
+        dense(([32, 64, 56, 56], 64, 3, 1, 1)),
+        dense(([32, 64, 56, 56], 256, 1, 1, 0)),
+        dense(([32, 256, 56, 56], 512, 1, 2, 0)),
+        dense(([2, 12, 9, 9], 20, 3, 1, 1)),
+        dense(([2, 5, 9, 9], 7, 3, 1, 1)),
         ConvolutionProblem { x_batch_stride: 28 * 28 * 256, y_batch_stride: 28 * 28 * 256, ..slice },
-        ConvolutionProblem { groups: 32, ..dense([4, 64, 14, 14], 64, 3, 1, 1) },
+        ConvolutionProblem { groups: 32, ..dense(([4, 64, 14, 14], 64, 3, 1, 1)) },
     ];
     for (problem, dtype) in problems.iter().flat_map(|p| [DType::BF16, DType::F16].map(|t| (*p, t))) {
         for direction in Direction::ALL {

@@ -13,20 +13,22 @@
 //!  launch
 //!  frees      free what was used for the last time, and the workspace
 //! ```
-//! `emit/lower.rs` has what rests on disk. Allocations and frees all stand on the compute stream, whose order is the time axis; the copy streams are fenced by
+//! `emit/tables.rs` has what stands before the commands, `emit/agenda.rs` what is to happen when, `emit/lower.rs` what rests on disk.
+//! Allocations and frees all stand on the compute stream, whose order is the time axis; the copy streams are fenced by
 //! events on both sides. With [`Sync::PerLayer`] the compute stream also waits for all copies of a layer at its end.
 
+mod agenda;
 mod lower;
+mod tables;
 
 use crate::address::{Addresses, Below};
-use crate::homes::home_values;
-use crate::stretch::{Away, Intervals, Purpose};
+use crate::stretch::{Away, Intervals};
 use crate::{MemoryPlan, Problem, Sync};
+use agenda::Agenda;
 use std::collections::BTreeMap;
 use vdnn_graph::{NodeId, Phase, Step, ValueId};
 use vdnn_schedule::{
-    Action, AlgoId, Arena, Buffer, BufferId, BufferKind, Cause, Command, Direction, Event, EventId, FORMAT, Home,
-    Region, Schedule, Space, StreamId, StreamRole,
+    Action, AlgoId, BufferId, Cause, Command, Direction, Event, EventId, FORMAT, Region, Schedule, StreamId, StreamRole,
 };
 
 const COMPUTE: StreamId = StreamId(0);
@@ -52,57 +54,6 @@ pub(crate) fn emit(
     }
     emitter.finish();
     emitter.schedule
-}
-
-/// What happens at each step, by index into the intervals.
-#[derive(Default)]
-struct Agenda {
-    releases: Vec<usize>,
-    starts: Vec<usize>,
-    ends: Vec<usize>,
-    fetches: Vec<usize>,
-    needs: Vec<usize>,
-    offloads: Vec<usize>,
-    /// Slots that give their bytes back, and those that are read to, by time away.
-    slots: Vec<usize>,
-    reads: Vec<usize>,
-    workspace: Option<usize>,
-}
-
-impl Agenda {
-    fn of(intervals: &Intervals) -> Vec<Agenda> {
-        let mut agenda: Vec<Agenda> = (0..=intervals.n_steps).map(|_| Agenda::default()).collect();
-        let mut offloaded = vec![false; intervals.stretches.len()];
-        for (i, away) in intervals.aways.iter().enumerate() {
-            agenda[away.release.index()].releases.push(i);
-            agenda[away.fetch.index()].fetches.push(i);
-            agenda[away.gap.to.step.index()].needs.push(i);
-            if away.down {
-                agenda[away.gap.from.step.index()].offloads.push(i);
-            }
-            if let Some(file) = &away.file {
-                agenda[file.read.index()].reads.push(i);
-                file.slot.iter().for_each(|(_, written)| agenda[written.index()].slots.push(i));
-            }
-            offloaded[away.from] = true;
-        }
-        for (i, stretch) in intervals.stretches.iter().enumerate() {
-            agenda[stretch.start.index()].starts.push(i);
-            if !offloaded[i] {
-                agenda[stretch.end.index()].ends.push(i);
-            }
-        }
-        for (i, workspace) in intervals.workspaces.iter().enumerate() {
-            agenda[workspace.step.index()].workspace = Some(i);
-        }
-        // One stream brings bytes back: what is needed first must not queue behind what is needed later.
-        for step in &mut agenda {
-            for list in [&mut step.fetches, &mut step.reads] {
-                list.sort_by_key(|&i| (intervals.aways[i].gap.to.step, i));
-            }
-        }
-        agenda
-    }
 }
 
 struct Emitter<'a> {
@@ -169,83 +120,6 @@ impl<'a> Emitter<'a> {
             waited: Vec::new(),
             outstanding: Vec::new(),
         }
-    }
-
-    fn arenas(&mut self, addresses: &Addresses, below: &Below) {
-        let alignment = self.problem.options.alignment;
-        let budgets = self.problem.budgets;
-        let arena = |space, bytes, budget| Arena { space, bytes, budget, alignment };
-        self.schedule.arenas = vec![
-            arena(Space::Device, addresses.device_extent, budgets.device),
-            arena(Space::Host, below.host.extent, budgets.host),
-        ];
-        if !self.intervals.files.is_empty() {
-            self.schedule.arenas.push(arena(Space::Disk, below.disk.extent, budgets.disk));
-            self.schedule.streams.push(StreamRole::Disk);
-        }
-    }
-
-    /// Homes keep the addresses of the run's layout; a persistent's home also holds its updated value. Kernels use those that
-    /// are on the device where they lie.
-    fn homes(&mut self) {
-        let graph = &self.problem.program.graph;
-        let last: BTreeMap<ValueId, ValueId> = graph.persistents().iter().map(|p| (p.initial, p.last)).collect();
-        for id in home_values(graph) {
-            let value = graph.value(id);
-            let entry = self.problem.homes.find(&value.name);
-            let (space, offset) = entry.map_or((Space::Device, 0), |home| (home.space, home.offset));
-            let on_device = space == Space::Device;
-            let buffer = self.push_buffer(Buffer {
-                name: if on_device { value.name.clone() } else { format!("{}.home", value.name) },
-                space,
-                offset,
-                bytes: value.ty.bytes(),
-                kind: BufferKind::Home,
-                root: Some(id),
-            });
-            self.current[id.index()] = on_device.then_some(buffer);
-            self.homes[id.index()] = Some(buffer);
-            self.schedule.homes.push(Home { initial: id, last: last.get(&id).copied().unwrap_or(id), buffer });
-        }
-    }
-
-    fn buffers(&mut self, addresses: &Addresses, below: &Below) {
-        let graph = &self.problem.program.graph;
-        let (intervals, value_name) = (self.intervals, |id: ValueId| graph.value(id).name.as_str());
-        for (stretch, &offset) in intervals.stretches.iter().zip(&addresses.stretches) {
-            let name = stretch_name(value_name(stretch.root), stretch.index);
-            let (root, kind) = (Some(stretch.root), BufferKind::Storage);
-            let buffer = Buffer { name, space: Space::Device, offset, bytes: stretch.bytes, kind, root };
-            let id = self.push_buffer(buffer);
-            self.stretch_buffers.push(id);
-        }
-        for (workspace, &offset) in intervals.workspaces.iter().zip(&addresses.workspaces) {
-            let run = self.plan.order[workspace.step.index()].run;
-            let name = stretch_name(&format!("{}.workspace", graph.node(workspace.node).name), u32::from(run));
-            let (root, kind) = (None, BufferKind::Workspace);
-            let id =
-                self.push_buffer(Buffer { name, space: Space::Device, offset, bytes: workspace.bytes, kind, root });
-            self.workspace_buffers.push(id);
-        }
-        let host = intervals.copies.iter().zip(&below.host.offsets);
-        let disk = intervals.files.iter().zip(&below.disk.offsets);
-        for (copy, &offset) in host.chain(disk) {
-            let (ending, space) = match copy.purpose {
-                Purpose::Host => ("host", Space::Host),
-                Purpose::ToDisk => ("to_disk", Space::Host),
-                Purpose::FromDisk => ("from_disk", Space::Host),
-                Purpose::Disk => ("disk", Space::Disk),
-            };
-            let name = stretch_name(&format!("{}.{ending}", value_name(copy.root)), copy.index);
-            let (root, kind) = (Some(copy.root), BufferKind::Copy);
-            let id = self.push_buffer(Buffer { name, space, offset, bytes: copy.bytes, kind, root });
-            if space == Space::Disk { &mut self.file_buffers } else { &mut self.copy_buffers }.push(id);
-        }
-    }
-
-    fn push_buffer(&mut self, buffer: Buffer) -> BufferId {
-        self.schedule.buffers.push(buffer);
-        BufferId(self.schedule.buffers.len() as u32 - 1)
     }
 
     fn step(&mut self, step: Step) {
@@ -454,14 +328,5 @@ impl<'a> Emitter<'a> {
 
     fn push(&mut self, stream: StreamId, action: Action, because: Cause) {
         self.schedule.commands.push(Command { stream, action, because });
-    }
-}
-
-/// The name of the n-th stretch of something: `x`, `x'`, `x'2`, `x'3`, …
-fn stretch_name(name: &str, index: u32) -> String {
-    match index {
-        0 => name.to_string(),
-        1 => format!("{name}'"),
-        _ => format!("{name}'{index}"),
     }
 }

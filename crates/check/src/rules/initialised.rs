@@ -1,14 +1,15 @@
 //! Every byte that is read was written before, since the buffer's alloc or at home.
 //!
 //! Homes hold their values when the iteration starts, except those of results: a home that stands for one value that a
-//! kernel writes. Bytes copied count as written, since copying reads them. That the write has *finished* when the read
-//! starts is the rule on races.
+//! kernel writes. A launch that reads the home it writes has no result there: a split leaves its parts in the input that they
+//! are cut from. Bytes copied count as written, since copying reads them. That the write has *finished* when the read starts is
+//! the rule on races.
 
 use crate::access::{Access, accesses};
 use crate::grid::{Grid, grids};
 use crate::intervals::IntervalMap;
 use crate::{Rule, Violation, describe};
-use vdnn_schedule::{Action, BufferKind, Schedule};
+use vdnn_schedule::{Action, BufferKind, Region, Schedule};
 
 pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
     let grids = grids(schedule);
@@ -43,8 +44,9 @@ pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
 fn at_start(schedule: &Schedule, grids: &[Grid]) -> Vec<IntervalMap<()>> {
     let mut made_here = vec![false; schedule.buffers.len()];
     for command in &schedule.commands {
-        if let Action::Launch { writes, .. } = &command.action {
-            writes.iter().for_each(|region| made_here[region.buffer.index()] = true);
+        if let Action::Launch { reads, writes, .. } = &command.action {
+            let made = |region: &&Region| reads.iter().all(|read| read.buffer != region.buffer);
+            writes.iter().filter(made).for_each(|region| made_here[region.buffer.index()] = true);
         }
     }
     let mut written = vec![IntervalMap::default(); schedule.buffers.len()];

@@ -2,20 +2,17 @@
 //! of the zoo is opened, measured, given its arena, prepared and run.
 
 use crate::feeds::Run;
+use crate::watched::{Call, Watch, Watched};
 use crate::{Outcome, Report, cuda};
 use serde_json::json;
 use std::cell::RefCell;
 use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
-use vdnn_cuda::CudaDevice;
 use vdnn_cuda::context::Context;
 use vdnn_cuda::memory::PAGE;
-use vdnn_graph::{Graph, Program};
 use vdnn_layers::{Mode, Net};
-use vdnn_runtime::{Description, Device, DeviceError, KernelRequest, PreparedId};
-use vdnn_schedule::{KernelTable, Schedule, Space, Timeline};
-use vdnn_tensor::Bytes;
+use vdnn_schedule::Space;
 use vdnn_train::Feed;
 
 /// Bytes of free memory lost around each kind of call; negative when some came back.
@@ -27,86 +24,31 @@ struct Lost {
     running: i64,
 }
 
-/// A device whose calls are watched from outside.
+/// Reads the driver's free memory before and after each call.
 #[derive(Debug)]
-struct Watched {
-    device: CudaDevice,
+struct Account {
     context: Arc<Context>,
     lost: Rc<RefCell<Lost>>,
 }
 
-impl Watched {
+impl Account {
     fn free(&self) -> i64 {
         self.context.memory().map_or(0, |(free, _)| free as i64)
     }
-
-    fn around<T>(&mut self, act: impl FnOnce(&mut CudaDevice) -> T, place: impl FnOnce(&mut Lost) -> &mut i64) -> T {
-        let before = self.free();
-        let result = act(&mut self.device);
-        *place(&mut self.lost.borrow_mut()) += before - self.free();
-        result
-    }
 }
 
-impl Device for Watched {
-    fn description(&self) -> Description {
-        self.device.description()
-    }
-
-    fn kernel_table(&mut self, graph: &Graph, request: KernelRequest) -> Result<KernelTable, DeviceError> {
-        self.around(|device| device.kernel_table(graph, request), |lost| &mut lost.measuring)
-    }
-
-    fn reserve(&mut self, device: Bytes, host: Bytes) -> Result<(), DeviceError> {
-        self.around(|watched| watched.reserve(device, host), |lost| &mut lost.reserving)
-    }
-
-    fn reserve_staging(&mut self, offset: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
-        self.around(|device| device.reserve_staging(offset, bytes), |lost| &mut lost.preparing)
-    }
-
-    fn prepare(&mut self, program: Arc<Program>, schedule: Arc<Schedule>) -> Result<PreparedId, DeviceError> {
-        self.around(|device| device.prepare(program, schedule), |lost| &mut lost.preparing)
-    }
-
-    fn begin(&mut self, schedule: PreparedId) -> Result<(), DeviceError> {
-        self.device.begin(schedule)
-    }
-
-    fn issue(&mut self, schedule: PreparedId, command: usize) -> Result<(), DeviceError> {
-        self.device.issue(schedule, command)
-    }
-
-    fn finish(&mut self) -> Result<(), DeviceError> {
-        self.device.finish()
-    }
-
-    fn write(&mut self, space: Space, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.device.write(space, offset, bytes)
-    }
-
-    fn stage(&mut self, offset: Bytes, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.device.stage(offset, bytes)
-    }
-
-    fn load_staged(&mut self, from: Bytes, to: Bytes, bytes: Bytes) -> Result<(), DeviceError> {
-        self.device.load_staged(from, to, bytes)
-    }
-
-    fn read(&mut self, space: Space, offset: Bytes, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(space, offset, bytes)
-    }
-
-    fn measured_peak(&mut self) -> Option<Bytes> {
-        self.device.measured_peak()
-    }
-
-    fn set_timing(&mut self, on: bool) {
-        self.device.set_timing(on);
-    }
-
-    fn timeline(&mut self) -> Option<Timeline> {
-        self.device.timeline()
+impl Watch for Account {
+    fn around<T>(&mut self, call: Call, act: impl FnOnce() -> T) -> T {
+        let before = self.free();
+        let result = act();
+        let mut lost = self.lost.borrow_mut();
+        let place = match call {
+            Call::Measure => &mut lost.measuring,
+            Call::Reserve => &mut lost.reserving,
+            Call::Prepare => &mut lost.preparing,
+        };
+        *place += before - self.free();
+        result
     }
 }
 
@@ -133,8 +75,9 @@ pub fn account(words: &[String]) -> Outcome<(bool, serde_json::Value)> {
     let context = Context::open(0)?;
     let lost = Rc::new(RefCell::new(Lost::default()));
     let (before, total) = context.memory()?;
-    let device = Watched { device: cuda()?, context: context.clone(), lost: lost.clone() };
-    let opened = before as i64 - device.free();
+    let watch = Account { context: context.clone(), lost: lost.clone() };
+    let device = Watched { device: cuda()?, watch };
+    let opened = before as i64 - device.watch.free();
     let mut trainer = run.trainer(&build, Box::new(device))?;
     let (images, labels) = run.batch(0);
     let feed = Feed::new(&images, &labels);

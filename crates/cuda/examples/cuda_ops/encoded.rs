@@ -1,7 +1,7 @@
 //! Encoded gradient rules beside the plain ones in one graph: the same bits on the card, the CPU's masks and indices.
 
 use crate::Outcome;
-use crate::single::Build;
+use crate::build::Build;
 use vdnn_graph::op::{Concat, MaxPool2d, MaxPool2dIndicesGrad, Window};
 use vdnn_graph::{Op, ValueId};
 

@@ -1,8 +1,9 @@
 //! Half precision: the cases of `ops` in bf16 and f16 with channels innermost, and ops that are fused there, against f32 on
 //! the CPU from the same rounded numbers.
 
+use crate::build::{Build, Maps};
 use crate::ops::{Case, case, of_maps};
-use crate::single::{Build, Gpu, Maps};
+use crate::single::Gpu;
 use crate::{Outcome, Report, statistics};
 use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, MOST_UNSCALED, Split, Unfold, UnfoldGrad, Unscale};
 use vdnn_graph::{Op, ValueId};

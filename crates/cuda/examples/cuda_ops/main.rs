@@ -5,6 +5,7 @@
 //! take further words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
 
 mod account;
+mod build;
 mod cases;
 mod disk;
 mod encoded;
@@ -20,6 +21,7 @@ mod policies;
 mod profiles;
 mod single;
 mod statistics;
+mod watched;
 
 use serde_json::{Value, json};
 use std::error::Error;

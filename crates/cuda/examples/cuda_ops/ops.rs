@@ -1,6 +1,7 @@
 //! Every op in several shapes: odd sizes, slices, in place, nothing at all.
 
-use crate::single::{Build, Gpu};
+use crate::build::Build;
+use crate::single::Gpu;
 use crate::{Outcome, Report, encoded};
 use vdnn_graph::op::{
     Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Cast, Concat,

@@ -3,7 +3,8 @@
 //! What is made for each sample by itself should have the same bits as in the whole batch; a weight gradient is a sum in another
 //! order. The case `bits` states how many plans keep the first.
 
-use crate::single::{Build, Gpu, MOST_ALGORITHMS, floats};
+use crate::build::Build;
+use crate::single::{Gpu, MOST_ALGORITHMS, floats};
 use crate::{Outcome, Report, relative_error};
 use serde_json::{Value, json};
 use std::sync::Arc;

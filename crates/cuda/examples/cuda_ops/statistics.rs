@@ -2,8 +2,8 @@
 //! among them where they are worthwhile, and by the two ops' own plans.
 
 use crate::Outcome;
+use crate::build::{Build, Maps};
 use crate::ops::{Case, case};
-use crate::single::{Build, Maps};
 use vdnn_graph::op::{Concat, Conv2d};
 use vdnn_graph::{Graph, Op, ValueId};
 use vdnn_schedule::{Choice, KernelTable};

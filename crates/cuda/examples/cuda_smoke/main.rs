@@ -8,6 +8,8 @@
 mod convolutions;
 mod copies;
 mod kernels;
+#[path = "../../tests/shared/layers.rs"]
+mod layers;
 mod products;
 mod statistics;
 

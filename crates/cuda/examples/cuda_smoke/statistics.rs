@@ -1,16 +1,16 @@
-//! Every plan of some convolutions in f16 that sums its output: Y against plain loops in f64, the sums against those of that Y, the
+//! Every plan of the shared layers in f16 that sums its output: Y against plain loops in f64, the sums against those of that Y, the
 //! same Y twice, and how long it takes. The sums' last bits vary.
 
 use half::f16;
 use serde_json::{Value, json};
 use vdnn_cuda::CudaError;
 use vdnn_cuda::cudnn::{
-    Addresses, ConvolutionProblem, Direction, Epilogue, Handle, Order, Plan, Repetitions, Target, Wanted, enumerate,
-    time_plan,
+    Addresses, ConvolutionProblem, Epilogue, Handle, Plan, Repetitions, Target, Wanted, enumerate, time_plan,
 };
 use vdnn_cuda::memory::DeviceArena;
 use vdnn_tensor::DType;
 
+use crate::layers::{self, SUMMED};
 use crate::{Bench, download, numbers, relative_error};
 
 /// Bytes kept for each of X, W, Y and the sums.
@@ -24,17 +24,7 @@ const CHANNELS: usize = 16;
 pub fn run(bench: &mut Bench) -> Result<(), CudaError> {
     let handle = Handle::new(bench.libraries.cudnn, &bench.streams.compute)?;
     let arena = DeviceArena::new(&bench.context, 4 * SLOT + WORKSPACE)?;
-    let dense = |x, k, filter, stride, padding| {
-        let base = ConvolutionProblem::dense(Direction::Forward, x, k, filter, stride, padding);
-        ConvolutionProblem { dtype: DType::F16, order: Order::Nhwc, epilogue: Epilogue::Statistics, ..base }
-    };
-    let problems = [
-        dense([4, 16, 14, 14], 24, 3, 1, 1),
-        dense([3, 32, 9, 9], 16, 1, 2, 0),
-        dense([32, 64, 56, 56], 64, 3, 1, 1),
-        dense([32, 64, 56, 56], 256, 1, 1, 0),
-        dense([256, 512, 7, 7], 2048, 1, 1, 0),
-    ];
+    let problems = SUMMED.map(|layer| layers::problem(layer, DType::F16, Epilogue::Statistics));
     for (problem, around) in problems.iter().flat_map(|problem| [(problem, 0.0), (problem, 1.0)]) {
         let wanted = Wanted { deterministic: false, workspace_limit: WORKSPACE, ..Wanted::default() };
         let case = Case::new(*problem, around, &arena)?;

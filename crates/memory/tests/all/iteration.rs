@@ -73,7 +73,8 @@ impl Iteration {
         Self::of(Program::linearize(net.into_graph(), InPlace::Allowed).unwrap(), initial)
     }
 
-    fn of(program: Program, initial: BTreeMap<String, HostTensor>) -> Self {
+    /// A program, and what its persistents start from.
+    pub fn of(program: Program, initial: BTreeMap<String, HostTensor>) -> Self {
         let homes = HomeLayout::for_graphs(&[&program.graph], 256);
         Iteration { kernels: kernels(&program), program: Arc::new(program), initial, homes }
     }

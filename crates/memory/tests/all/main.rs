@@ -9,6 +9,7 @@ mod depth;
 mod figures;
 mod floors;
 mod golden;
+mod inputs;
 mod iteration;
 mod mutants;
 mod named;

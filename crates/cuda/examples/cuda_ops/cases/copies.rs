@@ -83,7 +83,7 @@ fn same(
 
 /// Without some waits the bits differ, or a loss is no number.
 fn shows(run: &Run<'_>, network: &dyn Network, left_out: LeftOut, want: &[[u64; 2]]) -> Outcome<(bool, Value)> {
-    let mut trainer = run.trainer(network, Box::new(Careless::new(cuda()?, left_out)))?;
+    let mut trainer = run.trainer(network, Box::new(Careless::on(cuda()?, left_out)))?;
     let skipped = waits(&trainer.planned().schedule, left_out).into_iter().filter(|skipped| *skipped).count();
     let (differs, loss) = match trace(run, &mut trainer, want.len() as u64) {
         Ok(got) => (got != want, None),

@@ -3,7 +3,8 @@
 //! X has a variance of some 4e-6, so an eps that was raised to 1e-5 without a word makes Y smaller by two fifths: far beyond
 //! every limit here.
 
-use crate::single::{Build, Gpu, Maps};
+use crate::build::{Build, Maps};
+use crate::single::Gpu;
 use crate::{Outcome, Report};
 use serde_json::Value;
 use vdnn_graph::Op;

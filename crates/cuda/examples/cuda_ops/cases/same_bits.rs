@@ -2,10 +2,10 @@
 //! as not deterministic, also when the other mode asked first.
 
 use super::{BATCH, trace};
+use crate::build::Build;
 use crate::feeds::Run;
 use crate::nets::network;
 use crate::policies::body;
-use crate::single::Build;
 use crate::{Outcome, Report, cuda};
 use serde_json::{Value, json};
 use std::error::Error;

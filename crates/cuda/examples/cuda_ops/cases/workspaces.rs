@@ -7,7 +7,8 @@
 //!  0                                      AT - GUARD          AT + bytes
 //! ```
 
-use crate::single::{self, Build, floats};
+use crate::build::Build;
+use crate::single::{self, floats};
 use crate::{Outcome, Report, cuda, relative_error};
 use serde_json::{Value, json};
 use std::sync::Arc;
