@@ -16,7 +16,9 @@ mod access;
 mod describe;
 mod grid;
 mod intervals;
+mod marks;
 pub mod mutants;
+mod occupancy;
 mod order;
 mod rules;
 mod violation;
@@ -37,11 +39,13 @@ pub fn verify(schedule: &Schedule) -> Vec<Violation> {
         return found;
     }
     let order = Order::of(schedule, 2);
+    let lives = rules::lifetime::lives(schedule);
+    let grids = grid::grids(schedule);
     found.extend(rules::events::check(schedule));
-    found.extend(rules::lifetime::check(schedule, &order));
-    found.extend(rules::initialised::check(schedule));
-    found.extend(rules::races::check(schedule, &order));
-    found.extend(rules::sharing::check(schedule, &order));
+    found.extend(rules::lifetime::check(schedule, &order, &lives));
+    found.extend(rules::initialised::check(schedule, &grids));
+    found.extend(rules::races::check(schedule, &order, &grids));
+    found.extend(rules::sharing::check(schedule, &order, &lives));
     found.extend(rules::fork_join::check(schedule, &order));
     found
 }

@@ -18,7 +18,7 @@ pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
     for stream in 1..schedule.streams.len() {
         let (Some(first), Some(last_index)) = (first[stream], last[stream]) else { continue };
         let role = schedule.streams[stream];
-        if !matches!(schedule.commands[first].action, Action::Wait(_)) || order.clock(first)[0] == 0 {
+        if !matches!(schedule.commands[first].action, Action::Wait(_)) || order.seen(first, 0) == 0 {
             let command = describe::command(schedule, first);
             let message = format!("expected the {role:?} stream to wait for the compute stream first, found {command}");
             found.push(Violation::at(Rule::ForkJoin, first, message));

@@ -5,14 +5,13 @@
 //! starts is the rule on races.
 
 use crate::access::{Access, accesses};
-use crate::grid::{Grid, grids};
-use crate::intervals::IntervalMap;
+use crate::grid::Grid;
+use crate::intervals::{IntervalMap, one_each};
 use crate::{Rule, Violation, describe};
 use vdnn_schedule::{Action, BufferKind, Schedule};
 
-pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
-    let grids = grids(schedule);
-    let mut written = at_start(schedule, &grids);
+pub(crate) fn check(schedule: &Schedule, grids: &[Grid]) -> Vec<Violation> {
+    let mut written = at_start(schedule, grids);
     let mut found = Vec::new();
     for (index, command) in schedule.commands.iter().enumerate() {
         for (access, region) in accesses(&command.action) {
@@ -25,7 +24,7 @@ pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
                 if map.covers(&interval) {
                     continue;
                 }
-                let missing = map.pieces(interval).into_iter().find(|(_, fact)| fact.is_none());
+                let missing = map.pieces(interval).find(|(_, fact)| fact.is_none());
                 if let Some((gap, _)) = missing {
                     let command = describe::command(schedule, index);
                     let region = describe::region(schedule, region);
@@ -47,7 +46,7 @@ fn at_start(schedule: &Schedule, grids: &[Grid]) -> Vec<IntervalMap<()>> {
             writes.iter().for_each(|region| made_here[region.buffer.index()] = true);
         }
     }
-    let mut written = vec![IntervalMap::default(); schedule.buffers.len()];
+    let mut written: Vec<IntervalMap<()>> = one_each(schedule);
     for home in &schedule.homes {
         let index = home.buffer.index();
         let result = home.initial == home.last && made_here[index];

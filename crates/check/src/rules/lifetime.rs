@@ -25,9 +25,8 @@ pub(crate) fn lives(schedule: &Schedule) -> Vec<Life> {
     lives
 }
 
-pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
-    let lives = lives(schedule);
-    let mut found = whole_lives(schedule, &lives, order);
+pub(crate) fn check(schedule: &Schedule, order: &Order, lives: &[Life]) -> Vec<Violation> {
+    let mut found = whole_lives(schedule, lives, order);
     for (index, command) in schedule.commands.iter().enumerate() {
         match command.action {
             Action::Alloc(id) if lives[id.index()].alloc != Some(index) => {
@@ -41,7 +40,7 @@ pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
             _ => {}
         }
         for (_, region) in accesses(&command.action) {
-            if let Some(message) = misuse(schedule, order, &lives, region.buffer, index) {
+            if let Some(message) = misuse(schedule, order, lives, region.buffer, index) {
                 found.push(Violation::at(Rule::Lifetime, index, message));
             }
         }
@@ -56,12 +55,12 @@ fn whole_lives(schedule: &Schedule, lives: &[Life], order: &Order) -> Vec<Violat
         if buffer.kind == BufferKind::Home {
             continue;
         }
-        let name = describe::buffer(schedule, BufferId(index as u32));
+        let name = || describe::buffer(schedule, BufferId(index as u32));
         let message = match (life.alloc, life.free) {
-            (None, _) => format!("{name} is never allocated"),
-            (_, None) => format!("{name} is never freed"),
+            (None, _) => format!("{} is never allocated", name()),
+            (_, None) => format!("{} is never freed", name()),
             (Some(alloc), Some(free)) if !order.before(alloc, free) => {
-                format!("the free of {name} (command {free}) is not ordered after its alloc (command {alloc})")
+                format!("the free of {} (command {free}) is not ordered after its alloc (command {alloc})", name())
             }
             _ => continue,
         };
@@ -71,9 +70,7 @@ fn whole_lives(schedule: &Schedule, lives: &[Life], order: &Order) -> Vec<Violat
 }
 
 fn misuse(schedule: &Schedule, order: &Order, lives: &[Life], buffer: BufferId, index: usize) -> Option<String> {
-    if schedule.buffer(buffer).kind == BufferKind::Home {
-        return None;
-    }
+    // Of a home neither is there.
     let Life { alloc: Some(alloc), free: Some(free) } = lives[buffer.index()] else { return None };
     let (starts, ends) = (order.before(alloc, index), order.before(index, free));
     if starts && ends {

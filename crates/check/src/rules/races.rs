@@ -4,8 +4,8 @@
 //! ordered before those. Different buffers at one address are the rule on sharing.
 
 use crate::access::{Access, accesses};
-use crate::grid::grids;
-use crate::intervals::{Cut, IntervalMap};
+use crate::grid::Grid;
+use crate::intervals::{Cut, IntervalMap, one_each};
 use crate::order::{MAX_STREAMS, Order};
 use crate::{Rule, Violation, describe};
 use vdnn_schedule::{Region, Schedule};
@@ -32,12 +32,10 @@ impl Cut for Recent {
     }
 }
 
-pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
-    let grids = grids(schedule);
-    let mut recent: Vec<IntervalMap<Recent>> = vec![IntervalMap::default(); schedule.buffers.len()];
+pub(crate) fn check(schedule: &Schedule, order: &Order, grids: &[Grid]) -> Vec<Violation> {
+    let mut recent: Vec<IntervalMap<Recent>> = one_each(schedule);
     let mut found = Vec::new();
-    for now in 0..2 * schedule.commands.len() {
-        let command = &schedule.commands[now % schedule.commands.len()];
+    for (now, command) in schedule.commands.iter().chain(&schedule.commands).enumerate() {
         for (access, region) in accesses(&command.action) {
             let map = &mut recent[region.buffer.index()];
             let mut others = Vec::new();
@@ -47,7 +45,7 @@ pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
                     fact.note(access, order.stream(now), now);
                     continue;
                 }
-                for (piece, fact) in map.pieces(interval) {
+                for (piece, fact) in map.pieces(interval).collect::<Vec<_>>() {
                     let mut fact = fact.unwrap_or_default();
                     others.extend(conflict(order, &fact, access, now));
                     fact.note(access, order.stream(now), now);
