@@ -14,6 +14,7 @@
 
 mod access;
 mod describe;
+mod flat;
 mod grid;
 mod intervals;
 mod marks;
@@ -25,6 +26,7 @@ mod violation;
 
 pub use violation::{Rule, Violation};
 
+use flat::Flat;
 use order::Order;
 use vdnn_graph::Program;
 use vdnn_schedule::{KernelTable, Schedule};
@@ -38,14 +40,15 @@ pub fn verify(schedule: &Schedule) -> Vec<Violation> {
     if !found.is_empty() {
         return found;
     }
-    let order = Order::of(schedule, 2);
-    let lives = rules::lifetime::lives(schedule);
-    let grids = grid::grids(schedule);
-    found.extend(rules::events::check(schedule));
-    found.extend(rules::lifetime::check(schedule, &order, &lives));
-    found.extend(rules::initialised::check(schedule, &grids));
-    found.extend(rules::races::check(schedule, &order, &grids));
-    found.extend(rules::sharing::check(schedule, &order, &lives));
+    let flat = &Flat::of(schedule);
+    let order = Order::of(schedule, flat, 2);
+    let lives = rules::lifetime::lives(schedule, flat);
+    let grids = grid::grids(schedule, flat);
+    found.extend(rules::events::check(schedule, flat));
+    found.extend(rules::lifetime::check(schedule, flat, &order, &lives));
+    found.extend(rules::initialised::check(schedule, flat, &grids));
+    found.extend(rules::races::check(schedule, flat, &order, &grids));
+    found.extend(rules::sharing::check(schedule, flat, &order, &lives));
     found.extend(rules::fork_join::check(schedule, &order));
     found
 }

@@ -4,7 +4,8 @@
 //! the saved one. Command a happens before b in every legal run exactly when b's clock has seen a's tick. Happens-before is
 //! contained in issue order, because a stream runs in order and a wait only counts when its record was issued before it.
 
-use vdnn_schedule::{Action, EventId, Schedule};
+use crate::flat::{Flat, Kind, Line};
+use vdnn_schedule::{EventId, Schedule};
 
 /// More streams than any schedule has: one per role and three to spare.
 pub(crate) const MAX_STREAMS: usize = 8;
@@ -23,7 +24,7 @@ pub(crate) struct Order {
 
 impl Order {
     /// Follows `schedule` for a number of iterations, issued one after the other without any extra join.
-    pub(crate) fn of(schedule: &Schedule, iterations: usize) -> Self {
+    pub(crate) fn of(schedule: &Schedule, flat: &Flat, iterations: usize) -> Self {
         let (n_commands, n_streams) = (schedule.commands.len(), schedule.streams.len());
         let mut streams = Vec::with_capacity(n_commands * iterations);
         let mut clocks = Vec::with_capacity(n_commands * iterations * n_streams);
@@ -31,16 +32,15 @@ impl Order {
         let mut recorded = vec![0; schedule.events.len() * n_streams];
         let at = |event: EventId| event.index() * n_streams..(event.index() + 1) * n_streams;
         for _ in 0..iterations {
-            for command in &schedule.commands {
-                let stream = command.stream.index();
-                let clock = &mut now[stream];
-                if let Action::Wait(event) = command.action {
+            for &Line { stream, kind } in &flat.lines {
+                let clock = &mut now[usize::from(stream)];
+                if let Kind::Wait(event) = kind {
                     merge(clock, &recorded[at(event)]);
                 }
-                clock[stream] += 1;
-                streams.push(stream as u8);
+                clock[usize::from(stream)] += 1;
+                streams.push(stream);
                 clocks.extend(clock.iter());
-                if let Action::Record(event) = command.action {
+                if let Kind::Record(event) = kind {
                     recorded[at(event)].copy_from_slice(clock);
                 }
             }

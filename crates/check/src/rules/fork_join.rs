@@ -10,9 +10,9 @@ pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
     let n = schedule.commands.len();
     let mut first: Vec<Option<usize>> = vec![None; schedule.streams.len()];
     let mut last: Vec<Option<usize>> = vec![None; schedule.streams.len()];
-    for (index, command) in schedule.commands.iter().enumerate() {
-        first[command.stream.index()].get_or_insert(index);
-        last[command.stream.index()] = Some(index);
+    for index in 0..n {
+        first[order.stream(index)].get_or_insert(index);
+        last[order.stream(index)] = Some(index);
     }
     let mut found = Vec::new();
     for stream in 1..schedule.streams.len() {

@@ -4,47 +4,43 @@
 //! kernel writes. Bytes copied count as written, since copying reads them. That the write has *finished* when the read
 //! starts is the rule on races.
 
-use crate::access::{Access, accesses};
+use crate::access::Access;
+use crate::flat::{Flat, Kind};
 use crate::grid::Grid;
 use crate::intervals::{IntervalMap, one_each};
 use crate::{Rule, Violation, describe};
-use vdnn_schedule::{Action, BufferKind, Schedule};
+use vdnn_schedule::{BufferKind, Schedule};
 
-pub(crate) fn check(schedule: &Schedule, grids: &[Grid]) -> Vec<Violation> {
-    let mut written = at_start(schedule, grids);
+pub(crate) fn check(schedule: &Schedule, flat: &Flat, grids: &[Grid]) -> Vec<Violation> {
+    let mut written = at_start(schedule, flat, grids);
     let mut found = Vec::new();
-    for (index, command) in schedule.commands.iter().enumerate() {
-        for (access, region) in accesses(&command.action) {
-            let map = &mut written[region.buffer.index()];
-            for interval in grids[region.buffer.index()].intervals(region) {
-                if access == Access::Write {
-                    map.set(interval, ());
-                    continue;
-                }
-                if map.covers(&interval) {
-                    continue;
-                }
-                let missing = map.pieces(interval).find(|(_, fact)| fact.is_none());
-                if let Some((gap, _)) = missing {
-                    let command = describe::command(schedule, index);
-                    let region = describe::region(schedule, region);
-                    let message =
-                        format!("{command} reads {region}, of which bytes {gap:?} of a row were never written");
-                    found.push(Violation::at(Rule::Initialised, index, message));
-                    break;
-                }
+    for touch in &flat.touches {
+        let map = &mut written[touch.buffer()];
+        for interval in grids[touch.buffer()].intervals(&touch.region) {
+            if touch.access == Access::Write {
+                map.set(interval, ());
+                continue;
+            }
+            if map.covers(&interval) {
+                continue;
+            }
+            let missing = map.pieces(interval).find(|(_, fact)| fact.is_none());
+            if let Some((gap, _)) = missing {
+                let command = describe::command(schedule, touch.index());
+                let region = describe::region(schedule, &touch.region);
+                let message = format!("{command} reads {region}, of which bytes {gap:?} of a row were never written");
+                found.push(Violation::at(Rule::Initialised, touch.index(), message));
+                break;
             }
         }
     }
     found
 }
 
-fn at_start(schedule: &Schedule, grids: &[Grid]) -> Vec<IntervalMap<()>> {
+fn at_start(schedule: &Schedule, flat: &Flat, grids: &[Grid]) -> Vec<IntervalMap<()>> {
     let mut made_here = vec![false; schedule.buffers.len()];
-    for command in &schedule.commands {
-        if let Action::Launch { writes, .. } = &command.action {
-            writes.iter().for_each(|region| made_here[region.buffer.index()] = true);
-        }
+    for touch in flat.touches.iter().filter(|touch| touch.access == Access::Write) {
+        made_here[touch.buffer()] |= flat.lines[touch.index()].kind == Kind::Launch;
     }
     let mut written: Vec<IntervalMap<()>> = one_each(schedule);
     for home in &schedule.homes {

@@ -4,10 +4,11 @@
 //! occupant is ordered after all earlier ones. Homes are never freed, so nothing may overlap them.
 
 use super::lifetime::Life;
+use crate::flat::{Flat, Kind};
 use crate::occupancy::Occupancy;
 use crate::order::Order;
 use crate::{Rule, Violation, describe};
-use vdnn_schedule::{Action, BufferId, BufferKind, Schedule};
+use vdnn_schedule::{BufferId, BufferKind, Schedule};
 
 /// Who had some addresses last, and in which iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +17,13 @@ struct Occupant {
     iteration: u32,
 }
 
-pub(crate) fn check(schedule: &Schedule, order: &Order, lives: &[Life]) -> Vec<Violation> {
+pub(crate) fn check(schedule: &Schedule, flat: &Flat, order: &Order, lives: &[Life]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut arenas = homes(schedule, &mut found);
     let mut former: Vec<Occupant> = Vec::new();
     for iteration in 0..2 {
-        for (index, command) in schedule.commands.iter().enumerate() {
-            let Action::Alloc(buffer) = command.action else { continue };
+        for (index, line) in flat.lines.iter().enumerate() {
+            let Kind::Alloc(buffer) = line.kind else { continue };
             let next = Occupant { buffer, iteration };
             former.clear();
             arenas.take(buffer, next, |last| former.push(last));
