@@ -60,7 +60,9 @@ pub(crate) struct Flat {
 impl Flat {
     /// Of a schedule that is well formed.
     pub(crate) fn of(schedule: &Schedule) -> Self {
-        let mut flat = Flat { lines: Vec::with_capacity(schedule.commands.len()), touches: Vec::new() };
+        let n = schedule.commands.len();
+        // A launch has some four regions, a copy two, and most commands none.
+        let mut flat = Flat { lines: Vec::with_capacity(n), touches: Vec::with_capacity(2 * n) };
         for (command, line) in (0..).zip(&schedule.commands) {
             let kind = match line.action {
                 Action::Alloc(id) => Kind::Alloc(id),

@@ -81,7 +81,7 @@ fn numbered(schedule: &Schedule) -> Vec<Range<u32>> {
         }
         let index = bound as u32 as usize;
         let range: &mut Range<u32> = &mut ranges[index / 2];
-        *(if index % 2 == 0 { &mut range.start } else { &mut range.end }) = number;
+        *(if index.is_multiple_of(2) { &mut range.start } else { &mut range.end }) = number;
     }
     ranges
 }

@@ -143,13 +143,14 @@ impl<'a> Walk<'a> {
         let expected = *runs;
         let algorithm = *first.get_or_insert(algo);
         *runs += 1;
-        let name = describe::node(self.schedule, id);
+        let name = || describe::node(self.schedule, id);
         if expected > 0 && self.graph.node(id).op.has_effect() {
-            self.report(index, format!("{name} has an effect and must run once, found another run"));
+            self.report(index, format!("{} has an effect and must run once, found another run", name()));
         } else if u32::from(run) != expected {
-            self.report(index, format!("expected run {expected} of {name}, found run {run}"));
+            self.report(index, format!("expected run {expected} of {}, found run {run}", name()));
         }
         if algorithm != algo {
+            let name = describe::node(self.schedule, id);
             let [a, b] = [algorithm, algo].map(|id| &self.schedule.algorithms[id.index()]);
             self.report(index, format!("expected all runs of {name} with algorithm {a}, found {b}"));
         }
