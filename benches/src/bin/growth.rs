@@ -1,9 +1,12 @@
-//! How time grows with depth: planning (`hybrid`), compiling, simulating and checking of ever deeper networks.
+//! How time grows with depth: planning, compiling, simulating and checking of ever deeper networks.
 //!
 //! Prints one JSON document: seconds of a processor (this thread's) of each by network, medians of several runs, and for each
-//! the exponents of the number of steps and of commands that fit them best (least squares of logarithms): a deep network's
-//! schedule may have more commands a step, since it depends on what the plan moves. Predictions on a described machine, one
-//! thread, no GPU.
+//! the exponents of the number of steps and of commands that fit them best (least squares of logarithms). Predictions on a
+//! described machine, one thread, no GPU.
+//!
+//! Two policies: `hybrid` in a budget, and `all` without one. What `hybrid` moves, and so what a step costs, depends on how far its
+//! search gets in a network of that depth; `all` does the same for every layer at every depth, so its exponents of steps are those of
+//! the code.
 //!
 //! What is quick is also timed `cold`: before each run the caches are filled with other bytes. A small network then finds as
 //! little in them as a deep one does that is too large for them, and what still grows faster than the steps is work.
@@ -33,7 +36,7 @@ struct Cli {
     /// Samples in a batch.
     #[arg(long, default_value_t = 4)]
     batch_size: u64,
-    /// The budget as a share of what keeping everything takes.
+    /// The budget of `hybrid` as a share of what keeping everything takes.
     #[arg(long, default_value_t = 0.6)]
     share: f64,
     /// The machine.
@@ -48,6 +51,8 @@ const RUNS: usize = 7;
 const SLOW: f64 = 1.0;
 /// Bytes that fill the caches.
 const CACHES: usize = 96 << 20;
+/// Policies, and whether they are given a budget.
+const POLICIES: [(&str, bool); 2] = [("hybrid", true), ("all", false)];
 /// What is timed, in this order.
 const PARTS: [&str; 7] = ["plan", "compile", "simulate", "check", "compile_cold", "simulate_cold", "check_cold"];
 
@@ -56,25 +61,20 @@ fn main() -> Result<()> {
     let machine = Machine::named(&cli.machine)?;
     let mut points = Vec::new();
     for model in &cli.models {
-        let point = timed(&cli, &machine, model)?;
-        eprintln!("{model}: {} steps, {} commands, {:.4?} s", point.steps, point.commands, point.seconds);
-        points.push(point);
+        points.extend(timed(&cli, &machine, model)?);
     }
-    let rows: Vec<Value> = cli.models.iter().zip(&points).map(|(model, point)| row(model, point)).collect();
-    let exponents = |size: fn(&Point) -> usize| -> serde_json::Map<String, Value> {
-        let of = |part: usize| exponent(points.iter().map(|point| (size(point) as f64, point.seconds[part])));
-        PARTS.iter().enumerate().map(|(part, name)| (name.to_string(), json!(of(part)))).collect()
-    };
-    let (steps, commands) = (exponents(|point| point.steps), exponents(|point| point.commands));
-    let (batch_size, share) = (cli.batch_size, cli.share);
-    let document = json!({ "machine": machine.name, "batch_size": batch_size, "share": share, "rows": rows,
-        "exponents_of_steps": steps, "exponents_of_commands": commands });
+    let rows: Vec<Value> = points.iter().map(row).collect();
+    let document = json!({ "machine": machine.name, "batch_size": cli.batch_size, "share": cli.share, "rows": rows,
+        "exponents_of_steps": exponents(&points, |point| point.steps),
+        "exponents_of_commands": exponents(&points, |point| point.commands) });
     println!("{}", serde_json::to_string_pretty(&document)?);
     Ok(())
 }
 
-/// What one network took.
+/// What one network took under one policy.
 struct Point {
+    model: String,
+    policy: &'static str,
     /// Steps of its iteration, and commands of the schedule.
     steps: usize,
     commands: usize,
@@ -82,27 +82,50 @@ struct Point {
     seconds: [f64; 7],
 }
 
-fn row(model: &str, point: &Point) -> Value {
-    let mut row = json!({ "model": model, "steps": point.steps, "commands": point.commands });
+fn row(point: &Point) -> Value {
+    let Point { model, policy, steps, commands, .. } = point;
+    let mut row = json!({ "model": model, "policy": policy, "steps": steps, "commands": commands });
     PARTS.iter().zip(point.seconds).for_each(|(part, seconds)| row[format!("{part}_seconds")] = json!(seconds));
     row
 }
 
-fn timed(cli: &Cli, machine: &Machine, model: &str) -> Result<Point> {
+/// Exponents by policy and part.
+fn exponents(points: &[Point], size: fn(&Point) -> usize) -> Value {
+    let mut exponents = json!({});
+    for (policy, _) in POLICIES {
+        let points: Vec<&Point> = points.iter().filter(|point| point.policy == policy).collect();
+        for (part, name) in PARTS.iter().enumerate() {
+            let sizes = points.iter().map(|point| (size(point) as f64, point.seconds[part]));
+            exponents[policy][name] = json!(exponent(sizes));
+        }
+    }
+    exponents
+}
+
+fn timed(cli: &Cli, machine: &Machine, model: &str) -> Result<Vec<Point>> {
     let program = training(model, cli.batch_size)?;
     let kernels = machine.kernel_table(&program)?;
     let homes = HomeLayout::for_graphs(&[&program.graph], 256);
     let problem = |device| of(&program, &kernels, &homes, machine, device);
-    let hybrid = policies::find("hybrid").context("the policy hybrid is registered")?;
     let none = policies::find("none").context("the policy none is registered")?;
     let kept = compile(&problem(None), &none.plan(&problem(None))?, "none")?;
     let budget = (kept.peak_bytes(vdnn::schedule::Space::Device) as f64 * cli.share) as u64;
-    let problem = problem(Some(budget));
-    let (planning, plan) = timed_run(|| hybrid.plan(&problem));
+    let point = |(policy, limited): (&'static str, bool)| {
+        let (commands, seconds) = timed_plan(&problem(limited.then_some(budget)), policy)?;
+        eprintln!("{model}, {policy}: {} steps, {commands} commands, {seconds:.4?} s", program.n_steps());
+        Ok(Point { model: model.to_string(), policy, steps: program.n_steps(), commands, seconds })
+    };
+    POLICIES.into_iter().map(point).collect()
+}
+
+/// Commands of the schedule that a policy plans, and seconds by part.
+fn timed_plan(problem: &Problem<'_>, policy: &str) -> Result<(usize, [f64; 7])> {
+    let found = policies::find(policy).context("the policy is registered")?;
+    let (planning, plan) = timed_run(|| found.plan(problem));
     let plan = plan?;
-    let schedule = compile(&problem, &plan, "hybrid")?;
-    let violations = vdnn::check::check(&schedule, &program);
-    anyhow::ensure!(violations.is_empty(), "{model}: {violations:?}");
+    let schedule = compile(problem, &plan, policy)?;
+    let violations = vdnn::check::check(&schedule, problem.program);
+    anyhow::ensure!(violations.is_empty(), "{policy}: {violations:?}");
     let mut others = vec![0u8; CACHES];
     let mut seconds = [planning; 7];
     for (cold, seconds) in seconds[1..].chunks_mut(3).enumerate() {
@@ -111,11 +134,11 @@ fn timed(cli: &Cli, machine: &Machine, model: &str) -> Result<Point> {
                 fill(&mut others)
             }
         };
-        seconds[0] = median(&mut before, || compile(&problem, &plan, "hybrid"));
-        seconds[1] = median(&mut before, || simulate(&schedule, &kernels, &problem.links));
-        seconds[2] = median(&mut before, || vdnn::check::check(&schedule, &program));
+        seconds[0] = median(&mut before, || compile(problem, &plan, policy));
+        seconds[1] = median(&mut before, || simulate(&schedule, problem.kernels, &problem.links));
+        seconds[2] = median(&mut before, || vdnn::check::check(&schedule, problem.program));
     }
-    Ok(Point { steps: program.n_steps(), commands: schedule.commands.len(), seconds })
+    Ok((schedule.commands.len(), seconds))
 }
 
 fn training(model: &str, batch_size: u64) -> Result<Program> {

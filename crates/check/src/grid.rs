@@ -6,7 +6,7 @@
 //!        row 1 = sample 1       │ slice a │ slice b │      is an interval of columns
 //! ```
 
-use crate::access::accesses;
+use crate::flat::Flat;
 use std::ops::Range;
 use vdnn_schedule::{Region, Schedule};
 
@@ -47,10 +47,10 @@ impl Grid {
 
 /// The coarsest grid of each buffer on which every region used in the schedule is an interval of columns; one row where
 /// there is none.
-pub(crate) fn grids(schedule: &Schedule) -> Vec<Grid> {
-    let flat = |bytes| Grid { rows: 1, stride: bytes };
-    let mut grids: Vec<Grid> = schedule.buffers.iter().map(|buffer| flat(buffer.bytes)).collect();
-    let regions = || schedule.commands.iter().flat_map(|command| accesses(&command.action)).map(|access| access.1);
+pub(crate) fn grids(schedule: &Schedule, flat: &Flat) -> Vec<Grid> {
+    let one_row = |bytes| Grid { rows: 1, stride: bytes };
+    let mut grids: Vec<Grid> = schedule.buffers.iter().map(|buffer| one_row(buffer.bytes)).collect();
+    let regions = || flat.touches.iter().map(|touch| &touch.region);
     for region in regions().filter(|r| r.rows > 1 && r.row_stride > r.row_bytes) {
         let bytes = schedule.buffer(region.buffer).bytes;
         if region.rows.checked_mul(region.row_stride) == Some(bytes) {
@@ -60,7 +60,7 @@ pub(crate) fn grids(schedule: &Schedule) -> Vec<Grid> {
     for region in regions() {
         let grid = &mut grids[region.buffer.index()];
         if grid.columns(region).is_none() {
-            *grid = flat(schedule.buffer(region.buffer).bytes);
+            *grid = one_row(schedule.buffer(region.buffer).bytes);
         }
     }
     grids

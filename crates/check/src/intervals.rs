@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use vdnn_schedule::Schedule;
 
 /// A fact that still makes sense for the rest of its interval.
 pub(crate) trait Cut: Clone {
@@ -11,19 +12,28 @@ pub(crate) trait Cut: Clone {
 
 /// Facts by address. Intervals never overlap; addresses without a fact are gaps.
 ///
-/// Most buffers are only ever touched as a whole: a map of one interval has it in place and no tree.
+/// Most buffers are only ever touched as a whole: a map of one interval has it in place and no tree. It is small, since there
+/// is one a buffer, and a deep network has tens of thousands.
 #[derive(Clone, Debug)]
 pub(crate) struct IntervalMap<T> {
-    /// The only interval, where there is no other.
-    one: Option<(u64, u64, T)>,
+    /// The only interval and its fact, where there is no other.
+    one: Range<u64>,
+    fact: Option<T>,
     /// End and fact, by start, of several.
-    parts: BTreeMap<u64, (u64, T)>,
+    parts: Option<Box<Parts<T>>>,
 }
+
+type Parts<T> = BTreeMap<u64, (u64, T)>;
 
 impl<T> Default for IntervalMap<T> {
     fn default() -> Self {
-        IntervalMap { one: None, parts: BTreeMap::new() }
+        IntervalMap { one: 0..0, fact: None, parts: None }
     }
+}
+
+/// An empty map for each buffer.
+pub(crate) fn one_each<T>(schedule: &Schedule) -> Vec<IntervalMap<T>> {
+    schedule.buffers.iter().map(|_| IntervalMap::default()).collect()
 }
 
 impl<T: Cut> IntervalMap<T> {
@@ -32,68 +42,72 @@ impl<T: Cut> IntervalMap<T> {
         if range.is_empty() {
             return;
         }
-        if self.parts.is_empty()
-            && self.one.as_ref().is_none_or(|(start, end, _)| range.start <= *start && *end <= range.end)
-        {
-            self.one = Some((range.start, range.end, fact));
+        let one = &self.one;
+        if self.parts.is_none() && (self.fact.is_none() || range.start <= one.start && one.end <= range.end) {
+            (self.one, self.fact) = (range, Some(fact));
             return;
         }
-        self.parts.extend(self.one.take().map(|(start, end, fact)| (start, (end, fact))));
-        self.split(range.start);
-        self.split(range.end);
-        let old: Vec<u64> = self.parts.range(range.clone()).map(|(&start, _)| start).collect();
+        let parts = self.parts.get_or_insert_default();
+        parts.extend(self.fact.take().map(|fact| (one.start, (one.end, fact))));
+        split(parts, range.start);
+        split(parts, range.end);
+        let old: Vec<u64> = parts.range(range.clone()).map(|(&start, _)| start).collect();
         for start in old {
-            self.parts.remove(&start);
+            parts.remove(&start);
         }
-        self.parts.insert(range.start, (range.end, fact));
+        parts.insert(range.start, (range.end, fact));
     }
 
     /// The facts in `range` in order of address, cut to fit, gaps included as `None`.
-    pub(crate) fn pieces(&self, range: Range<u64>) -> Vec<(Range<u64>, Option<T>)> {
-        let mut pieces = Vec::new();
-        let mut at = range.start;
-        let one = self.one.iter().map(|(start, end, fact)| (*start, *end, fact));
-        let before = self.parts.range(..range.start).next_back();
-        let several = before.into_iter().chain(self.parts.range(range.clone()));
-        for (start, end, fact) in one.chain(several.map(|(&start, (end, fact))| (start, *end, fact))) {
+    pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Option<T>)> {
+        let mut facts = self.facts(range.clone());
+        let (mut at, mut next) = (range.start, None);
+        std::iter::from_fn(move || {
+            next = next.take().or_else(|| facts.next());
+            let gap = at..next.as_ref().map_or(range.end, |(piece, _): &(Range<u64>, T)| piece.start);
+            if !gap.is_empty() {
+                at = gap.end;
+                return Some((gap, None));
+            }
+            let (piece, fact) = next.take()?;
+            at = piece.end;
+            Some((piece, Some(fact)))
+        })
+    }
+
+    /// The facts in `range` in order of address, cut to fit.
+    fn facts(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, T)> {
+        let one = self.fact.iter().map(|fact| (self.one.start, self.one.end, fact));
+        let within = range.clone();
+        let several = self.parts.iter().flat_map(move |parts| {
+            let before = parts.range(..within.start).next_back();
+            before.into_iter().chain(parts.range(within.clone()))
+        });
+        one.chain(several.map(|(&start, (end, fact))| (start, *end, fact))).filter_map(move |(start, end, fact)| {
             let (from, to) = (start.max(range.start), end.min(range.end));
-            if from >= to {
-                continue;
-            }
-            if at < from {
-                pieces.push((at..from, None));
-            }
-            pieces.push((from..to, Some(fact.tail(from - start))));
-            at = to;
-        }
-        if at < range.end {
-            pieces.push((at..range.end, None));
-        }
-        pieces
+            (from < to).then(|| (from..to, fact.tail(from - start)))
+        })
     }
 
     /// The fact about exactly this interval, if that is all there is.
     pub(crate) fn whole(&mut self, range: &Range<u64>) -> Option<&mut T> {
-        let (start, end, fact) = self.one.as_mut()?;
-        (*start == range.start && *end == range.end).then_some(fact)
+        self.fact.as_mut().filter(|_| self.one == *range)
     }
 
     /// True when there is a fact about every address of a range.
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
-        match &self.one {
-            Some((start, end, _)) => range.is_empty() || (*start <= range.start && range.end <= *end),
-            None => self.pieces(range.clone()).iter().all(|(_, fact)| fact.is_some()),
-        }
+        let within = self.one.start <= range.start && range.end <= self.one.end;
+        self.fact.is_some() && within || self.pieces(range.clone()).all(|(_, fact)| fact.is_some())
     }
+}
 
-    /// Makes `at` a boundary when it lies inside an interval.
-    fn split(&mut self, at: u64) {
-        let Some((&start, (end, fact))) = self.parts.range_mut(..at).next_back() else { return };
-        if *end > at {
-            let rest = (*end, fact.tail(at - start));
-            *end = at;
-            self.parts.insert(at, rest);
-        }
+/// Makes `at` a boundary when it lies inside an interval.
+fn split<T: Cut>(parts: &mut Parts<T>, at: u64) {
+    let Some((&start, (end, fact))) = parts.range_mut(..at).next_back() else { return };
+    if *end > at {
+        let rest = (*end, fact.tail(at - start));
+        *end = at;
+        parts.insert(at, rest);
     }
 }
 
@@ -111,6 +125,10 @@ mod tests {
         }
     }
 
+    fn pieces(map: &IntervalMap<u64>, range: Range<u64>) -> Vec<(Range<u64>, Option<u64>)> {
+        map.pieces(range).collect()
+    }
+
     #[test]
     fn setting_splits_what_it_overlaps() {
         let mut map = IntervalMap::default();
@@ -118,9 +136,9 @@ mod tests {
         map.set(13..15, 0);
         map.set(5..5, 7);
         let expected = vec![(8..10, None), (10..13, Some(100)), (13..15, Some(0)), (15..20, Some(105)), (20..22, None)];
-        assert_eq!(map.pieces(8..22), expected);
-        assert_eq!(map.pieces(14..16), vec![(14..15, Some(1)), (15..16, Some(105))]);
-        assert_eq!(map.pieces(16..16), vec![]);
+        assert_eq!(pieces(&map, 8..22), expected);
+        assert_eq!(pieces(&map, 14..16), vec![(14..15, Some(1)), (15..16, Some(105))]);
+        assert_eq!(pieces(&map, 16..16), vec![]);
     }
 
     #[test]
@@ -129,12 +147,12 @@ mod tests {
         map.set(10..20, 100);
         assert_eq!((map.whole(&(10..20)).copied(), map.whole(&(10..19)).copied()), (Some(100), None));
         assert_eq!((map.covers(&(12..20)), map.covers(&(9..12)), map.covers(&(30..30))), (true, false, true));
-        assert_eq!(map.pieces(8..12), vec![(8..10, None), (10..12, Some(100))]);
+        assert_eq!(pieces(&map, 8..12), vec![(8..10, None), (10..12, Some(100))]);
         map.set(5..25, 7);
         assert_eq!(map.whole(&(5..25)).copied(), Some(7));
         map.set(9..11, 0);
         assert_eq!(map.whole(&(5..25)), None);
-        assert_eq!(map.pieces(5..25), vec![(5..9, Some(7)), (9..11, Some(0)), (11..25, Some(13))]);
+        assert_eq!(pieces(&map, 5..25), vec![(5..9, Some(7)), (9..11, Some(0)), (11..25, Some(13))]);
         assert!(map.covers(&(5..25)) && !map.covers(&(4..6)));
     }
 }

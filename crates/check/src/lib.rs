@@ -8,21 +8,26 @@
 //!
 //! [`verify`] needs the schedule alone: whatever order the streams take, no byte is touched before it is there, after it
 //! is gone, or by two at once. Issue order is then as good as any other order, so [`refines`] may follow values in it.
-//! Every pass is linear in commands (times a logarithm): accesses are kept in interval maps, never compared in pairs.
+//! Every pass is linear in commands, but for one sort of buffers' bounds (and interval maps where parts of a buffer are touched);
+//! nothing is compared in pairs.
 //! [`kernels`], [`staging`] and [`sequence`] answer what needs more than one schedule and its program: whether workspaces suffice for
 //! the algorithms, whether the host may fill a region meanwhile, and whether different schedules of a run may follow each other.
 
 mod access;
 mod describe;
+mod flat;
 mod grid;
 mod intervals;
+mod marks;
 pub mod mutants;
+mod occupancy;
 mod order;
 mod rules;
 mod violation;
 
 pub use violation::{Rule, Violation};
 
+use flat::Flat;
 use order::Order;
 use vdnn_graph::Program;
 use vdnn_schedule::{KernelTable, Schedule};
@@ -36,12 +41,15 @@ pub fn verify(schedule: &Schedule) -> Vec<Violation> {
     if !found.is_empty() {
         return found;
     }
-    let order = Order::of(schedule, 2);
-    found.extend(rules::events::check(schedule));
-    found.extend(rules::lifetime::check(schedule, &order));
-    found.extend(rules::initialised::check(schedule));
-    found.extend(rules::races::check(schedule, &order));
-    found.extend(rules::sharing::check(schedule, &order));
+    let flat = &Flat::of(schedule);
+    let order = Order::of(schedule, flat, 2);
+    let lives = rules::lifetime::lives(schedule, flat);
+    let grids = grid::grids(schedule, flat);
+    found.extend(rules::events::check(schedule, flat));
+    found.extend(rules::lifetime::check(schedule, flat, &order, &lives));
+    found.extend(rules::initialised::check(schedule, flat, &grids));
+    found.extend(rules::races::check(schedule, flat, &order, &grids));
+    found.extend(rules::sharing::check(schedule, flat, &order, &lives));
     found.extend(rules::fork_join::check(schedule, &order));
     found
 }

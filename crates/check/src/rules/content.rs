@@ -9,7 +9,7 @@
 //! ```
 
 use crate::grid::Grid;
-use crate::intervals::{Cut, IntervalMap};
+use crate::intervals::{Cut, IntervalMap, one_each};
 use std::ops::Range;
 use vdnn_graph::{Graph, Node, Op, ValueId};
 use vdnn_schedule::Schedule;
@@ -30,7 +30,11 @@ impl Cut for Segment {
 
 /// Every value as segments with their lengths.
 pub(crate) struct Atoms {
-    strings: Vec<Vec<(Segment, u64)>>,
+    /// The grid of a buffer that just holds the value, by value.
+    rows: Vec<Grid>,
+    /// Where each value's segments are. Most values are one segment, their own, so none has a vector of its own.
+    strings: Vec<Range<u32>>,
+    segments: Vec<(Segment, u64)>,
 }
 
 /// Samples and bytes of one sample, pixels where channels are innermost: the grid of a buffer that just holds a value of
@@ -43,32 +47,43 @@ pub(crate) fn rows_of(ty: &TensorType) -> Grid {
 impl Atoms {
     /// Resolves all values of a graph. Nodes stand in topological order.
     pub(crate) fn of(graph: &Graph) -> Self {
-        let whole = |id: ValueId| vec![(Segment { atom: id, at: 0 }, rows_of(&graph.value(id).ty).stride)];
-        let mut atoms = Atoms { strings: graph.value_ids().map(whole).collect() };
+        let rows: Vec<Grid> = graph.values().iter().map(|value| rows_of(&value.ty)).collect();
+        let own = graph.value_ids().zip(&rows).map(|(atom, rows)| (Segment { atom, at: 0 }, rows.stride)).collect();
+        let strings = (0..rows.len() as u32).map(|value| value..value + 1).collect();
+        let mut atoms = Atoms { rows, strings, segments: own };
         for node in graph.nodes().iter().filter(|node| moves_only(graph, node)) {
-            let inputs: Vec<_> = node.inputs.iter().flat_map(|id| atoms.strings[id.index()].clone()).collect();
+            let inputs: Vec<_> = node.inputs.iter().flat_map(|&id| atoms.string(id).to_vec()).collect();
             let mut at = 0;
             for &output in &node.outputs {
-                let row = rows_of(&graph.value(output).ty).stride;
-                atoms.strings[output.index()] = slice(&inputs, at..at + row);
+                let (row, first) = (atoms.rows(output).stride, atoms.segments.len() as u32);
+                atoms.segments.extend(slice(&inputs, at..at + row));
+                atoms.strings[output.index()] = first..atoms.segments.len() as u32;
                 at += row;
             }
         }
         atoms
     }
 
+    /// Samples (or pixels) and bytes of one, as [`rows_of`] has it.
+    pub(crate) fn rows(&self, value: ValueId) -> Grid {
+        self.rows[value.index()]
+    }
+
     /// A value's row.
     pub(crate) fn string(&self, value: ValueId) -> &[(Segment, u64)] {
-        &self.strings[value.index()]
+        let Range { start, end } = self.strings[value.index()];
+        &self.segments[start as usize..end as usize]
     }
 }
 
 /// True for ops whose outputs are their inputs' bytes, row by row.
 fn moves_only(graph: &Graph, node: &Node) -> bool {
+    if !matches!(node.op, Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_)) {
+        return false;
+    }
     let layout = |id: &ValueId| graph.value(*id).ty.layout;
     let (order, channel_padding) = (layout(&node.inputs[0]).order, 0);
-    let op = matches!(node.op, Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_));
-    op && node.inputs.iter().chain(&node.outputs).all(|id| layout(id) == Layout { order, channel_padding })
+    node.inputs.iter().chain(&node.outputs).all(|id| layout(id) == Layout { order, channel_padding })
 }
 
 /// Part of a string, neighbours merged where they continue each other.
@@ -97,13 +112,12 @@ pub(crate) struct Contents {
 
 impl Contents {
     /// Nothing held anywhere.
-    pub(crate) fn new(schedule: &Schedule, graph: &Graph) -> Self {
+    pub(crate) fn new(schedule: &Schedule, atoms: &Atoms) -> Self {
         let grid = |buffer: &vdnn_schedule::Buffer| match buffer.root {
-            Some(root) => rows_of(&graph.value(root).ty),
+            Some(root) => atoms.rows(root),
             None => Grid { rows: 1, stride: buffer.bytes },
         };
-        let held = vec![IntervalMap::default(); schedule.buffers.len()];
-        Contents { grids: schedule.buffers.iter().map(grid).collect(), held }
+        Contents { grids: schedule.buffers.iter().map(grid).collect(), held: one_each(schedule) }
     }
 
     /// Puts a string into columns of a buffer.
@@ -117,8 +131,8 @@ impl Contents {
 
     /// Forgets what columns of a buffer hold and holds what other columns do.
     pub(crate) fn copy(&mut self, from: (usize, Range<u64>), to: (usize, Range<u64>)) {
-        let pieces = self.held[from.0].pieces(from.1.clone());
         let nothing = Segment { atom: ValueId(u32::MAX), at: 0 };
+        let pieces: Vec<_> = self.held[from.0].pieces(from.1.clone()).collect();
         for (piece, fact) in pieces {
             let start = to.1.start + (piece.start - from.1.start);
             self.held[to.0].set(start..start + (piece.end - piece.start), fact.unwrap_or(nothing));

@@ -2,20 +2,21 @@
 //!
 //! A wait that comes first would see the point reached in the iteration before, on a real device as in the clocks here.
 
+use crate::flat::{Flat, Kind};
 use crate::{Rule, Violation};
-use vdnn_schedule::{Action, Schedule};
+use vdnn_schedule::Schedule;
 
-pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
+pub(crate) fn check(schedule: &Schedule, flat: &Flat) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut recorded: Vec<Option<usize>> = vec![None; schedule.events.len()];
     let name = |event: usize| &schedule.events[event].name;
-    for (index, command) in schedule.commands.iter().enumerate() {
-        let message = match command.action {
-            Action::Record(event) => match recorded[event.index()].replace(index) {
+    for (index, line) in flat.lines.iter().enumerate() {
+        let message = match line.kind {
+            Kind::Record(event) => match recorded[event.index()].replace(index) {
                 Some(first) => format!("{:?} was recorded before, by command {first}", name(event.index())),
                 None => continue,
             },
-            Action::Wait(event) if recorded[event.index()].is_none() => {
+            Kind::Wait(event) if recorded[event.index()].is_none() => {
                 format!("expected a record of {:?} before this wait, found none", name(event.index()))
             }
             _ => continue,

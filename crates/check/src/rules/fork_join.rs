@@ -10,15 +10,15 @@ pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
     let n = schedule.commands.len();
     let mut first: Vec<Option<usize>> = vec![None; schedule.streams.len()];
     let mut last: Vec<Option<usize>> = vec![None; schedule.streams.len()];
-    for (index, command) in schedule.commands.iter().enumerate() {
-        first[command.stream.index()].get_or_insert(index);
-        last[command.stream.index()] = Some(index);
+    for index in 0..n {
+        first[order.stream(index)].get_or_insert(index);
+        last[order.stream(index)] = Some(index);
     }
     let mut found = Vec::new();
     for stream in 1..schedule.streams.len() {
         let (Some(first), Some(last_index)) = (first[stream], last[stream]) else { continue };
         let role = schedule.streams[stream];
-        if !matches!(schedule.commands[first].action, Action::Wait(_)) || order.clock(first)[0] == 0 {
+        if !matches!(schedule.commands[first].action, Action::Wait(_)) || order.seen(first, 0) == 0 {
             let command = describe::command(schedule, first);
             let message = format!("expected the {role:?} stream to wait for the compute stream first, found {command}");
             found.push(Violation::at(Rule::ForkJoin, first, message));

@@ -5,51 +5,49 @@
 //! are cut from. Bytes copied count as written, since copying reads them. That the write has *finished* when the read starts is
 //! the rule on races.
 
-use crate::access::{Access, accesses};
-use crate::grid::{Grid, grids};
-use crate::intervals::IntervalMap;
+use crate::access::Access;
+use crate::flat::{Flat, Kind};
+use crate::grid::Grid;
+use crate::intervals::{IntervalMap, one_each};
 use crate::{Rule, Violation, describe};
-use vdnn_schedule::{Action, BufferKind, Region, Schedule};
+use vdnn_schedule::{BufferKind, Schedule};
 
-pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
-    let grids = grids(schedule);
-    let mut written = at_start(schedule, &grids);
+pub(crate) fn check(schedule: &Schedule, flat: &Flat, grids: &[Grid]) -> Vec<Violation> {
+    let mut written = at_start(schedule, flat, grids);
     let mut found = Vec::new();
-    for (index, command) in schedule.commands.iter().enumerate() {
-        for (access, region) in accesses(&command.action) {
-            let map = &mut written[region.buffer.index()];
-            for interval in grids[region.buffer.index()].intervals(region) {
-                if access == Access::Write {
-                    map.set(interval, ());
-                    continue;
-                }
-                if map.covers(&interval) {
-                    continue;
-                }
-                let missing = map.pieces(interval).into_iter().find(|(_, fact)| fact.is_none());
-                if let Some((gap, _)) = missing {
-                    let command = describe::command(schedule, index);
-                    let region = describe::region(schedule, region);
-                    let message =
-                        format!("{command} reads {region}, of which bytes {gap:?} of a row were never written");
-                    found.push(Violation::at(Rule::Initialised, index, message));
-                    break;
-                }
+    for touch in &flat.touches {
+        let map = &mut written[touch.buffer()];
+        for interval in grids[touch.buffer()].intervals(&touch.region) {
+            if touch.access == Access::Write {
+                map.set(interval, ());
+                continue;
+            }
+            if map.covers(&interval) {
+                continue;
+            }
+            let missing = map.pieces(interval).find(|(_, fact)| fact.is_none());
+            if let Some((gap, _)) = missing {
+                let command = describe::command(schedule, touch.index());
+                let region = describe::region(schedule, &touch.region);
+                let message = format!("{command} reads {region}, of which bytes {gap:?} of a row were never written");
+                found.push(Violation::at(Rule::Initialised, touch.index(), message));
+                break;
             }
         }
     }
     found
 }
 
-fn at_start(schedule: &Schedule, grids: &[Grid]) -> Vec<IntervalMap<()>> {
+fn at_start(schedule: &Schedule, flat: &Flat, grids: &[Grid]) -> Vec<IntervalMap<()>> {
     let mut made_here = vec![false; schedule.buffers.len()];
-    for command in &schedule.commands {
-        if let Action::Launch { reads, writes, .. } = &command.action {
-            let made = |region: &&Region| reads.iter().all(|read| read.buffer != region.buffer);
-            writes.iter().filter(made).for_each(|region| made_here[region.buffer.index()] = true);
+    for touches in flat.touches.chunk_by(|one, next| one.command == next.command) {
+        if flat.lines[touches[0].index()].kind == Kind::Launch {
+            let (writes, reads): (Vec<_>, Vec<_>) = touches.iter().partition(|touch| touch.access == Access::Write);
+            let made = writes.iter().filter(|write| reads.iter().all(|read| read.buffer() != write.buffer()));
+            made.for_each(|write| made_here[write.buffer()] = true);
         }
     }
-    let mut written = vec![IntervalMap::default(); schedule.buffers.len()];
+    let mut written: Vec<IntervalMap<()>> = one_each(schedule);
     for home in &schedule.homes {
         let index = home.buffer.index();
         let result = home.initial == home.last && made_here[index];

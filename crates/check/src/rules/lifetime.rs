@@ -1,9 +1,9 @@
 //! Every buffer but a home is allocated once and freed once, and all its uses lie between, in every legal run.
 
-use crate::access::accesses;
+use crate::flat::{Flat, Kind};
 use crate::order::Order;
 use crate::{Rule, Violation, describe};
-use vdnn_schedule::{Action, BufferId, BufferKind, Schedule};
+use vdnn_schedule::{BufferId, BufferKind, Schedule};
 
 /// Where a buffer's life begins and ends.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,39 +13,35 @@ pub(crate) struct Life {
 }
 
 /// First alloc and first free of every buffer.
-pub(crate) fn lives(schedule: &Schedule) -> Vec<Life> {
+pub(crate) fn lives(schedule: &Schedule, flat: &Flat) -> Vec<Life> {
     let mut lives = vec![Life::default(); schedule.buffers.len()];
-    for (index, command) in schedule.commands.iter().enumerate() {
-        match command.action {
-            Action::Alloc(id) => lives[id.index()].alloc.get_or_insert(index),
-            Action::Free(id) => lives[id.index()].free.get_or_insert(index),
+    for (index, line) in flat.lines.iter().enumerate() {
+        match line.kind {
+            Kind::Alloc(id) => lives[id.index()].alloc.get_or_insert(index),
+            Kind::Free(id) => lives[id.index()].free.get_or_insert(index),
             _ => continue,
         };
     }
     lives
 }
 
-pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
-    let lives = lives(schedule);
-    let mut found = whole_lives(schedule, &lives, order);
-    for (index, command) in schedule.commands.iter().enumerate() {
-        match command.action {
-            Action::Alloc(id) if lives[id.index()].alloc != Some(index) => {
-                let message = format!("{} is allocated a second time", describe::buffer(schedule, id));
-                found.push(Violation::at(Rule::Lifetime, index, message));
-            }
-            Action::Free(id) if lives[id.index()].free != Some(index) => {
-                let message = format!("{} is freed a second time", describe::buffer(schedule, id));
-                found.push(Violation::at(Rule::Lifetime, index, message));
-            }
-            _ => {}
-        }
-        for (_, region) in accesses(&command.action) {
-            if let Some(message) = misuse(schedule, order, &lives, region.buffer, index) {
-                found.push(Violation::at(Rule::Lifetime, index, message));
-            }
-        }
-    }
+pub(crate) fn check(schedule: &Schedule, flat: &Flat, order: &Order, lives: &[Life]) -> Vec<Violation> {
+    let mut found = whole_lives(schedule, lives, order);
+    let again = flat.lines.iter().enumerate().filter_map(|(index, line)| {
+        let (id, what) = match line.kind {
+            Kind::Alloc(id) if lives[id.index()].alloc != Some(index) => (id, "allocated"),
+            Kind::Free(id) if lives[id.index()].free != Some(index) => (id, "freed"),
+            _ => return None,
+        };
+        Some((index, format!("{} is {what} a second time", describe::buffer(schedule, id))))
+    });
+    let misused = flat.touches.iter().filter_map(|touch| {
+        let message = misuse(schedule, order, lives, touch.region.buffer, touch.index())?;
+        Some((touch.index(), message))
+    });
+    let mut at: Vec<(usize, String)> = again.chain(misused).collect();
+    at.sort_by_key(|&(index, _)| index);
+    found.extend(at.into_iter().map(|(index, message)| Violation::at(Rule::Lifetime, index, message)));
     found
 }
 
@@ -56,12 +52,12 @@ fn whole_lives(schedule: &Schedule, lives: &[Life], order: &Order) -> Vec<Violat
         if buffer.kind == BufferKind::Home {
             continue;
         }
-        let name = describe::buffer(schedule, BufferId(index as u32));
+        let name = || describe::buffer(schedule, BufferId(index as u32));
         let message = match (life.alloc, life.free) {
-            (None, _) => format!("{name} is never allocated"),
-            (_, None) => format!("{name} is never freed"),
+            (None, _) => format!("{} is never allocated", name()),
+            (_, None) => format!("{} is never freed", name()),
             (Some(alloc), Some(free)) if !order.before(alloc, free) => {
-                format!("the free of {name} (command {free}) is not ordered after its alloc (command {alloc})")
+                format!("the free of {} (command {free}) is not ordered after its alloc (command {alloc})", name())
             }
             _ => continue,
         };
@@ -71,9 +67,7 @@ fn whole_lives(schedule: &Schedule, lives: &[Life], order: &Order) -> Vec<Violat
 }
 
 fn misuse(schedule: &Schedule, order: &Order, lives: &[Life], buffer: BufferId, index: usize) -> Option<String> {
-    if schedule.buffer(buffer).kind == BufferKind::Home {
-        return None;
-    }
+    // Of a home neither is there.
     let Life { alloc: Some(alloc), free: Some(free) } = lives[buffer.index()] else { return None };
     let (starts, ends) = (order.before(alloc, index), order.before(index, free));
     if starts && ends {

@@ -3,9 +3,10 @@
 //! For every byte it suffices to remember the last write and the last read on each stream since: what came before is
 //! ordered before those. Different buffers at one address are the rule on sharing.
 
-use crate::access::{Access, accesses};
-use crate::grid::grids;
-use crate::intervals::{Cut, IntervalMap};
+use crate::access::Access;
+use crate::flat::Flat;
+use crate::grid::Grid;
+use crate::intervals::{Cut, IntervalMap, one_each};
 use crate::order::{MAX_STREAMS, Order};
 use crate::{Rule, Violation, describe};
 use vdnn_schedule::{Region, Schedule};
@@ -32,31 +33,28 @@ impl Cut for Recent {
     }
 }
 
-pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
-    let grids = grids(schedule);
-    let mut recent: Vec<IntervalMap<Recent>> = vec![IntervalMap::default(); schedule.buffers.len()];
+pub(crate) fn check(schedule: &Schedule, flat: &Flat, order: &Order, grids: &[Grid]) -> Vec<Violation> {
+    let mut recent: Vec<IntervalMap<Recent>> = one_each(schedule);
     let mut found = Vec::new();
-    for now in 0..2 * schedule.commands.len() {
-        let command = &schedule.commands[now % schedule.commands.len()];
-        for (access, region) in accesses(&command.action) {
-            let map = &mut recent[region.buffer.index()];
-            let mut others = Vec::new();
-            for interval in grids[region.buffer.index()].intervals(region) {
-                if let Some(fact) = map.whole(&interval) {
-                    others.extend(conflict(order, fact, access, now));
-                    fact.note(access, order.stream(now), now);
-                    continue;
-                }
-                for (piece, fact) in map.pieces(interval) {
-                    let mut fact = fact.unwrap_or_default();
-                    others.extend(conflict(order, &fact, access, now));
-                    fact.note(access, order.stream(now), now);
-                    map.set(piece, fact);
-                }
+    for (iteration, touch) in (0..2).flat_map(|iteration| flat.touches.iter().map(move |touch| (iteration, touch))) {
+        let now = iteration * order.n_commands() + touch.index();
+        let map = &mut recent[touch.buffer()];
+        let mut others = Vec::new();
+        for interval in grids[touch.buffer()].intervals(&touch.region) {
+            if let Some(fact) = map.whole(&interval) {
+                others.extend(conflict(order, fact, touch.access, now));
+                fact.note(touch.access, order.stream(now), now);
+                continue;
             }
-            others.dedup();
-            found.extend(others.into_iter().filter_map(|other| violation(schedule, order, region, other, now)));
+            for (piece, fact) in map.pieces(interval).collect::<Vec<_>>() {
+                let mut fact = fact.unwrap_or_default();
+                others.extend(conflict(order, &fact, touch.access, now));
+                fact.note(touch.access, order.stream(now), now);
+                map.set(piece, fact);
+            }
         }
+        others.dedup();
+        found.extend(others.into_iter().filter_map(|other| violation(schedule, order, &touch.region, other, now)));
     }
     found
 }

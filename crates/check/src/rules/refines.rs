@@ -4,7 +4,7 @@
 //! Ops are pure, so it does not matter which run made a value, and a recomputed value is the value. A home that is
 //! updated twice, or read after its update, shows as a read of the wrong version.
 
-use super::content::{Atoms, Contents, rows_of};
+use super::content::{Atoms, Contents};
 use super::operands::{Place, clash};
 use crate::{Rule, Violation, describe};
 use std::ops::Range;
@@ -33,14 +33,8 @@ fn whole(message: String) -> Violation {
 /// The schedule's tables are the program's, its buffers have room for their roots, its homes are the program's.
 fn same_program(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
     let mut found = Vec::new();
-    let differ = |what: &str, ours: &[String], theirs: Vec<&str>| {
-        let at = ours.iter().zip(&theirs).position(|(a, b)| a != b).unwrap_or(ours.len().min(theirs.len()));
-        let same = ours.len() == theirs.len() && at == ours.len();
-        let (expected, name) = (theirs.get(at), ours.get(at));
-        (!same).then(|| whole(format!("expected {what} {at} to be {expected:?} as in the program, found {name:?}")))
-    };
-    found.extend(differ("node", &schedule.nodes, graph.nodes().iter().map(|n| n.name.as_str()).collect()));
-    found.extend(differ("value", &schedule.values, graph.values().iter().map(|v| v.name.as_str()).collect()));
+    found.extend(differ("node", &schedule.nodes, graph.nodes().iter().map(|node| node.name.as_str())));
+    found.extend(differ("value", &schedule.values, graph.values().iter().map(|value| value.name.as_str())));
     if !found.is_empty() {
         return found;
     }
@@ -54,6 +48,16 @@ fn same_program(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
     }
     found.extend(homes(schedule, graph));
     found
+}
+
+/// The first name of the schedule that is not the program's.
+fn differ<'g>(what: &str, ours: &[String], theirs: impl Iterator<Item = &'g str> + Clone) -> Option<Violation> {
+    let longest = ours.len().max(theirs.clone().count());
+    let names = ours.iter().map(|name| Some(name.as_str())).chain(std::iter::repeat(None));
+    let expected = theirs.map(Some).chain(std::iter::repeat(None));
+    let (at, (name, expected)) =
+        names.zip(expected).take(longest).enumerate().find(|(_, (name, expected))| name != expected)?;
+    Some(whole(format!("expected {what} {at} to be {expected:?} as in the program, found {name:?}")))
 }
 
 fn homes(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
@@ -94,14 +98,17 @@ struct Walk<'a> {
     contents: Contents,
     /// Runs so far, and the algorithm of the first, by node.
     runs: Vec<(u32, Option<AlgoId>)>,
+    /// Places of the inputs and outputs of the launch that is looked at.
+    places: [Vec<Place>; 2],
     found: Vec<Violation>,
 }
 
 impl<'a> Walk<'a> {
     fn new(schedule: &'a Schedule, graph: &'a Graph) -> Self {
-        let contents = Contents::new(schedule, graph);
+        let atoms = Atoms::of(graph);
+        let contents = Contents::new(schedule, &atoms);
         let runs = vec![(0, None); graph.nodes().len()];
-        Walk { schedule, graph, atoms: Atoms::of(graph), contents, runs, found: Vec::new() }
+        Walk { schedule, graph, atoms, contents, runs, places: Default::default(), found: Vec::new() }
     }
 
     fn report(&mut self, command: usize, message: String) {
@@ -136,13 +143,14 @@ impl<'a> Walk<'a> {
         let expected = *runs;
         let algorithm = *first.get_or_insert(algo);
         *runs += 1;
-        let name = describe::node(self.schedule, id);
+        let name = || describe::node(self.schedule, id);
         if expected > 0 && self.graph.node(id).op.has_effect() {
-            self.report(index, format!("{name} has an effect and must run once, found another run"));
+            self.report(index, format!("{} has an effect and must run once, found another run", name()));
         } else if u32::from(run) != expected {
-            self.report(index, format!("expected run {expected} of {name}, found run {run}"));
+            self.report(index, format!("expected run {expected} of {}, found run {run}", name()));
         }
         if algorithm != algo {
+            let name = describe::node(self.schedule, id);
             let [a, b] = [algorithm, algo].map(|id| &self.schedule.algorithms[id.index()]);
             self.report(index, format!("expected all runs of {name} with algorithm {a}, found {b}"));
         }
@@ -161,29 +169,45 @@ impl<'a> Walk<'a> {
             );
             return self.report(index, message);
         }
-        let inputs = self.places(index, node, &node.inputs, reads);
-        let outputs = self.places(index, node, &node.outputs, writes);
-        let (Some(inputs), Some(outputs)) = (inputs, outputs) else { return };
-        for (&value, place) in node.inputs.iter().zip(&inputs) {
+        let [mut inputs, mut outputs] = std::mem::take(&mut self.places);
+        let known = [
+            self.places(index, node, &node.inputs, reads, &mut inputs),
+            self.places(index, node, &node.outputs, writes, &mut outputs),
+        ];
+        if known == [true, true] {
+            self.run(index, node, [reads, writes], [&inputs, &outputs]);
+        }
+        self.places = [inputs, outputs];
+    }
+
+    /// The inputs lie in their places, nothing is overwritten that may not be, and then the outputs lie in theirs.
+    fn run(&mut self, index: usize, node: &Node, [reads, writes]: [&[Region]; 2], [inputs, outputs]: [&[Place]; 2]) {
+        for (&value, place) in node.inputs.iter().zip(inputs) {
             self.expect(index, node, value, place);
         }
-        if let Some((i, o)) = clash(self.graph, node, &inputs, &outputs) {
+        if let Some((i, o)) = clash(self.graph, node, inputs, outputs) {
             let [input, output] = [node.inputs[i], node.outputs[o]].map(|id| describe::value(self.schedule, id));
             let [from, to] = [&reads[i], &writes[o]].map(|region| describe::region(self.schedule, region));
             let name = &node.name;
             self.report(index, format!("{name} may not read {input} at {from} and write {output} at {to}"));
         }
         for (&value, (buffer, columns)) in node.outputs.iter().zip(outputs) {
-            self.contents.put(buffer.index(), columns, self.atoms.string(value));
+            self.contents.put(buffer.index(), columns.clone(), self.atoms.string(value));
         }
     }
 
-    /// The places of a launch's operands, when each region has the shape of its value on the rows of its buffer.
-    fn places(&mut self, index: usize, node: &Node, values: &[ValueId], regions: &[Region]) -> Option<Vec<Place>> {
-        let mut places = Vec::with_capacity(regions.len());
+    /// Finds the places of a launch's operands; false when a region has not the shape of its value on the rows of its buffer.
+    fn places(
+        &mut self,
+        index: usize,
+        node: &Node,
+        values: &[ValueId],
+        regions: &[Region],
+        places: &mut Vec<Place>,
+    ) -> bool {
+        places.clear();
         for (&value, region) in values.iter().zip(regions) {
-            let ty = &self.graph.value(value).ty;
-            let (grid, rows) = (self.contents.grids[region.buffer.index()], rows_of(ty));
+            let (grid, rows) = (self.contents.grids[region.buffer.index()], self.atoms.rows(value));
             let columns = grid.columns(region).filter(|columns| columns.end - columns.start == rows.stride);
             let columns = columns.filter(|_| grid.rows == rows.rows || rows.stride == 0);
             let Some(columns) = columns else {
@@ -192,11 +216,11 @@ impl<'a> Walk<'a> {
                 let message =
                     format!("{name} needs {value} as {} rows of {} bytes, found {at}", rows.rows, rows.stride);
                 self.report(index, message);
-                return None;
+                return false;
             };
             places.push((region.buffer, columns));
         }
-        Some(places)
+        true
     }
 
     /// Reports when a place does not hold a value that a node reads.

@@ -50,8 +50,8 @@ pub(crate) fn check(runs: &[(&Schedule, &Program)]) -> Vec<Violation> {
         let own = persistents(schedule, program);
         let others = schedule.buffers.iter().enumerate().filter(|(i, _)| !own.contains_key(&BufferId(*i as u32)));
         for (_, Buffer { name, space, offset, bytes, .. }) in others {
-            let there = taken.get(space).map(|map| map.pieces(*offset..offset + bytes)).unwrap_or_default();
-            if let Some(Place(home)) = there.into_iter().find_map(|(_, fact)| fact) {
+            let there = taken.get(space).and_then(|map| map.pieces(*offset..offset + bytes).find_map(|(_, fact)| fact));
+            if let Some(Place(home)) = there {
                 let (home, net, policy) = (&names[home], &schedule.name, &schedule.policy);
                 let message = format!("%{name} of {net} ({policy}) overwrites the home of %{home}");
                 found.push(Violation::whole(Rule::Sequence, message));

@@ -3,67 +3,48 @@
 //! Followed in issue order, with the last occupant of every address: an alloc that is ordered after the free of each last
 //! occupant is ordered after all earlier ones. Homes are never freed, so nothing may overlap them.
 
-use super::lifetime::{Life, lives};
-use crate::intervals::{Cut, IntervalMap};
+use super::lifetime::Life;
+use crate::flat::{Flat, Kind};
+use crate::occupancy::Occupancy;
 use crate::order::Order;
 use crate::{Rule, Violation, describe};
-use std::collections::BTreeMap;
-use std::ops::Range;
-use vdnn_schedule::{Action, BufferId, BufferKind, Schedule, Space};
+use vdnn_schedule::{BufferId, BufferKind, Schedule};
 
 /// Who had some addresses last, and in which iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Occupant {
     buffer: BufferId,
-    iteration: usize,
+    iteration: u32,
 }
 
-impl Cut for Occupant {
-    fn tail(&self, _by: u64) -> Self {
-        *self
-    }
-}
-
-type Arenas = BTreeMap<Space, IntervalMap<Occupant>>;
-
-pub(crate) fn check(schedule: &Schedule, order: &Order) -> Vec<Violation> {
-    let lives = lives(schedule);
+pub(crate) fn check(schedule: &Schedule, flat: &Flat, order: &Order, lives: &[Life]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut arenas = homes(schedule, &mut found);
+    let mut former: Vec<Occupant> = Vec::new();
     for iteration in 0..2 {
-        for (index, command) in schedule.commands.iter().enumerate() {
-            let Action::Alloc(id) = command.action else { continue };
-            let next = Occupant { buffer: id, iteration };
-            let map = arenas.entry(schedule.buffer(id).space).or_default();
-            let mut former: Vec<Occupant> = map.pieces(range(schedule, id)).into_iter().filter_map(|p| p.1).collect();
+        for (index, line) in flat.lines.iter().enumerate() {
+            let Kind::Alloc(buffer) = line.kind else { continue };
+            let next = Occupant { buffer, iteration };
+            former.clear();
+            arenas.take(buffer, next, |last| former.push(last));
             former.dedup();
-            for last in former.into_iter().filter(|last| *last != next) {
-                found.extend(violation(schedule, order, &lives, last, next, index));
+            for &last in former.iter().filter(|last| **last != next) {
+                found.extend(violation(schedule, order, lives, last, next, index));
             }
-            map.set(range(schedule, id), next);
         }
     }
     found
 }
 
-fn range(schedule: &Schedule, id: BufferId) -> Range<u64> {
-    let buffer = schedule.buffer(id);
-    buffer.offset..buffer.offset + buffer.bytes
-}
-
 /// The arenas before the first command.
-fn homes(schedule: &Schedule, found: &mut Vec<Violation>) -> Arenas {
-    let mut arenas = Arenas::new();
+fn homes(schedule: &Schedule, found: &mut Vec<Violation>) -> Occupancy<Occupant> {
     let ids = (0..schedule.buffers.len() as u32).map(BufferId);
+    let mut arenas = Occupancy::of(schedule, Occupant { buffer: BufferId(u32::MAX), iteration: 0 });
     for id in ids.filter(|&id| schedule.buffer(id).kind == BufferKind::Home) {
-        let map = arenas.entry(schedule.buffer(id).space).or_default();
-        for (_, other) in map.pieces(range(schedule, id)) {
-            if let Some(other) = other {
-                let (name, other) = (describe::buffer(schedule, id), describe::buffer(schedule, other.buffer));
-                found.push(Violation::whole(Rule::Sharing, format!("the homes {name} and {other} overlap")));
-            }
-        }
-        map.set(range(schedule, id), Occupant { buffer: id, iteration: 0 });
+        arenas.take(id, Occupant { buffer: id, iteration: 0 }, |other| {
+            let (name, other) = (describe::buffer(schedule, id), describe::buffer(schedule, other.buffer));
+            found.push(Violation::whole(Rule::Sharing, format!("the homes {name} and {other} overlap")));
+        });
     }
     arenas
 }
@@ -78,7 +59,8 @@ fn violation(
 ) -> Option<Violation> {
     let n = order.n_commands();
     let free = lives[last.buffer.index()].free;
-    let ordered = free.is_some_and(|free| order.before(last.iteration * n + free, next.iteration * n + alloc));
+    let ordered =
+        free.is_some_and(|free| order.before(last.iteration as usize * n + free, next.iteration as usize * n + alloc));
     if ordered {
         return None;
     }

@@ -62,8 +62,9 @@ fn wrong(schedule: &Schedule, buffer: &Buffer) -> Option<String> {
 /// Every home buffer has one home, every home a buffer of its kind.
 pub(super) fn homes(schedule: &Schedule) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut taken = BTreeSet::new();
-    let mut values = BTreeSet::new();
+    let mut taken = vec![false; schedule.buffers.len()];
+    // A value may have a home in several spaces, one in each.
+    let mut values = [Space::Device, Space::Host, Space::Disk].map(|_| vec![false; schedule.values.len()]);
     for home in &schedule.homes {
         let n_values = schedule.values.len();
         if home.initial.index() >= n_values || home.last.index() >= n_values {
@@ -82,13 +83,13 @@ pub(super) fn homes(schedule: &Schedule) -> Vec<Violation> {
                 buffer.name
             )));
         }
-        if !taken.insert(home.buffer) || !values.insert((home.initial, buffer.space)) {
+        let value = &mut values[buffer.space as usize][home.initial.index()];
+        if std::mem::replace(&mut taken[home.buffer.index()], true) || std::mem::replace(value, true) {
             found.push(whole(format!("the home of %{name}, %{}, is given twice", buffer.name)));
         }
     }
-    let homeless = schedule.buffers.iter().enumerate().filter(|(index, buffer)| {
-        buffer.kind == BufferKind::Home && !taken.contains(&vdnn_schedule::BufferId(*index as u32))
-    });
-    found.extend(homeless.map(|(_, buffer)| whole(format!("%{} is a Home buffer, but of no home", buffer.name))));
+    let homeless =
+        schedule.buffers.iter().zip(taken).filter(|(buffer, taken)| buffer.kind == BufferKind::Home && !taken);
+    found.extend(homeless.map(|(buffer, _)| whole(format!("%{} is a Home buffer, but of no home", buffer.name))));
     found
 }
