@@ -207,7 +207,7 @@ fn concat_and_split() {
     let a = case.push("relu", Op::Relu, &[a]);
     let joined = case.push("joined", Op::Concat(op::Concat::default()), &[a, b, a]);
     let sections = vec![3, 1, 3];
-    let parts = case.graph.push("parts", Op::Split(op::Split { sections }), &[joined]).unwrap();
+    let parts = case.graph.push("parts", Op::Split(op::Split::channels(sections)), &[joined]).unwrap();
     let y = case.push("y", Op::Add, &[parts[0], parts[2]]);
     case.check(y);
 }

@@ -130,7 +130,7 @@ impl Network {
             Op::Add => inputs.iter().for_each(|&input| self.give(input, &n(&format!("d{}", input.0)), dy)),
             Op::Concat(_) => {
                 let sections = inputs.iter().map(|&id| self.graph.value(id).ty.shape.dim(1)).collect();
-                let parts = self.back(Op::Split(Split { sections }), &n("split"), &[dy]);
+                let parts = self.back(Op::Split(Split::channels(sections)), &n("split"), &[dy]);
                 inputs
                     .iter()
                     .zip(parts)
@@ -166,7 +166,7 @@ pub fn twenty_layers() -> Program {
     let a = net.conv("conv17", x, 2);
     let a = net.relu("relu17", a);
     let b = net.conv("conv18", x, 4);
-    let z = net.push(Op::Concat(Concat {}), "concat", &[a, b]);
+    let z = net.push(Op::Concat(Concat::default()), "concat", &[a, b]);
     let z = net.conv("conv19", z, 4);
     net.train(z, labels)
 }

@@ -98,7 +98,7 @@ fn concat_and_split_place_channels() {
         let inputs: Vec<Tensor> = parts.iter().map(|(c, v)| Tensor::new(&[2, *c, 5, 7], place, v)).collect();
         let operands: Vec<_> = inputs.iter().map(Tensor::operand).collect();
         let whole = Tensor::filled(&[2, 6, 5, 7], place, 0.0);
-        if !run(&Op::Concat(Concat {}), &operands, &[whole.operand()]) {
+        if !run(&Op::Concat(Concat::default()), &operands, &[whole.operand()]) {
             return;
         }
         let sample =
@@ -107,7 +107,7 @@ fn concat_and_split_place_channels() {
         assert_close("concat", &whole.values(), &expected, 0.0);
         let back: Vec<Tensor> = parts.iter().map(|(c, _)| Tensor::filled(&[2, *c, 5, 7], place, 0.0)).collect();
         let outputs: Vec<_> = back.iter().map(Tensor::operand).collect();
-        run(&Op::Split(Split { sections: vec![2, 3, 1] }), &[whole.operand()], &outputs);
+        run(&Op::Split(Split::channels(vec![2, 3, 1])), &[whole.operand()], &outputs);
         for (part, (_, values)) in back.iter().zip(&parts) {
             assert_eq!(&part.values(), values);
         }

@@ -122,8 +122,8 @@ fn b16_empty_batch() {
         (Op::AvgPool2d(avg), vec![y.clone()]),
         (Op::AvgPool2dGrad(AvgPool2dGrad { pool: avg, input: [8, 8] }), vec![half]),
         (Op::Add, vec![y.clone(), y.clone()]),
-        (Op::Concat(Concat {}), vec![y.clone(), y.clone()]),
-        (Op::Split(Split { sections: vec![1, 3] }), vec![y.clone()]),
+        (Op::Concat(Concat::default()), vec![y.clone(), y.clone()]),
+        (Op::Split(Split::channels(vec![1, 3])), vec![y.clone()]),
         (Op::Flatten, vec![y]),
         (Op::Linear, vec![flat.clone(), random(&[5, 6], 2), random(&[5], 3)]),
         (Op::LinearDataGrad, vec![out.clone(), random(&[5, 6], 2)]),
@@ -242,7 +242,7 @@ fn concat_and_split_move_only_what_must_move() {
     let (types, whole) = ([part(1), part(2)], [part(3)]);
     let b: Vec<f32> = (0..8).map(|i| i as f32).collect();
     let mut z = [-1.0f32; 12];
-    let op = Op::Concat(Concat {});
+    let op = Op::Concat(Concat::default());
     let call = Launch {
         node: "join",
         op: &op,
@@ -255,7 +255,7 @@ fn concat_and_split_move_only_what_must_move() {
     };
     launch(call).unwrap();
     assert_eq!(z, [-1.0, -1.0, 0.0, 1.0, 2.0, 3.0, -1.0, -1.0, 4.0, 5.0, 6.0, 7.0]);
-    let op = Op::Split(Split { sections: vec![1, 2] });
+    let op = Op::Split(Split::channels(vec![1, 2]));
     let mut moved = [0.0f32; 8];
     let call = Launch {
         node: "cut",
