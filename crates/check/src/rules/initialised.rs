@@ -52,7 +52,7 @@ fn at_start(schedule: &Schedule, grids: &[Grid]) -> Vec<IntervalMap<()>> {
         let index = home.buffer.index();
         let result = home.initial == home.last && made_here[index];
         if schedule.buffers[index].kind == BufferKind::Home && !result {
-            written[index].set(0..grids[index].stride, ());
+            written[index].set(grids[index].addresses(), ());
         }
     }
     written
