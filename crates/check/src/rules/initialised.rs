@@ -43,8 +43,10 @@ pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
 fn at_start(schedule: &Schedule, grids: &[Grid]) -> Vec<IntervalMap<()>> {
     let mut made_here = vec![false; schedule.buffers.len()];
     for command in &schedule.commands {
-        if let Action::Launch { writes, .. } = &command.action {
-            writes.iter().for_each(|region| made_here[region.buffer.index()] = true);
+        if let Action::Launch { reads, writes, .. } = &command.action {
+            // Parts that a split leaves where they are were there before.
+            let made = writes.iter().filter(|write| !reads.iter().any(|read| read.buffer == write.buffer));
+            made.for_each(|region| made_here[region.buffer.index()] = true);
         }
     }
     let mut written = vec![IntervalMap::default(); schedule.buffers.len()];
