@@ -6,3 +6,4 @@ mod interpreter;
 mod networks;
 mod ops;
 mod optimizers;
+mod split_batch;
