@@ -1,6 +1,6 @@
 //! From a network to the programs of a run: training, the last partial batch, evaluation.
 
-use crate::TrainError;
+use crate::{SplitError, TrainError};
 use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
 use vdnn_graph::op::{LossScaleUpdate, Sgd};
 use vdnn_graph::passes::{SplitBatch, fuse_gradients, fuse_statistics, group};
@@ -70,12 +70,15 @@ pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainE
     training_split(net, optimization, split)
 }
 
-/// The same for a last partial batch, which may be split into fewer parts.
+/// The same for a last partial batch, which may be split into fewer parts, or not at all where that does not help.
 pub(crate) fn training_rest(net: Net, optimization: &Optimization) -> Result<Program, TrainError> {
     let samples = net.options().batch_size;
     let fewer = |split: SplitBatch| SplitBatch { parts: split.parts.min(samples), ..split };
     let split = net.options().split_batch.clone().map(fewer);
-    training_split(net, optimization, split)
+    match training_split(net.clone(), optimization, split) {
+        Err(TrainError::Split(SplitError::NoGain { .. })) => training_split(net, optimization, None),
+        done => done,
+    }
 }
 
 fn training_split(net: Net, optimization: &Optimization, split: Option<SplitBatch>) -> Result<Program, TrainError> {

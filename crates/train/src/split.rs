@@ -14,7 +14,7 @@ use crate::TrainError;
 use std::collections::BTreeSet;
 use thiserror::Error;
 use vdnn_graph::op::{Axis, Concat};
-use vdnn_graph::passes::{Rewritten, SplitBatch, frontiers, split_batch};
+use vdnn_graph::passes::{Rewritten, SplitBatch, frontiers, split_batch, whole_batch};
 use vdnn_graph::{Graph, NodeId, Op, Phase, Program, ValueId};
 use vdnn_tensor::{Bytes, format_bytes};
 
@@ -30,7 +30,11 @@ pub enum SplitError {
         batch: u64,
     },
     /// No value of this name.
-    #[error("no value of {network} is named {name:?}; the nearest are {}. Values at which the rest of the network sees the images through one value alone are {}", nearest.join(", "), frontiers.join(", "))]
+    #[error(
+        "no value of {network} is named {name:?}; the nearest are {}. Splitting may best end at {}",
+        nearest.join(", "),
+        if frontiers.is_empty() { "none of them".to_string() } else { frontiers.join(", ") }
+    )]
     UnknownValue {
         /// The network.
         network: String,
@@ -38,25 +42,23 @@ pub enum SplitError {
         name: String,
         /// Names like it.
         nearest: Vec<String>,
-        /// Where splitting may end.
+        /// Where splitting may best end.
         frontiers: Vec<String>,
     },
     /// There is nothing in front of the first node that mixes samples.
-    #[error(
-        "there is nothing to split in {network}: its first node, {stop}, does not treat samples by themselves. {}",
-        Advice
-    )]
+    #[error("there is nothing to split in {network}: no value lies in front of {stop}. {ADVICE}")]
     NoSegment {
         /// The network.
         network: String,
-        /// The node, with its op.
+        /// The node, and why it stops.
         stop: String,
     },
     /// The largest kernels are elsewhere.
     #[error(
-        "splitting the batch of {network} in {parts} lowers no floor: its largest kernel, {largest}, needs {} either way{}. Name a value with \
-         --split-at to split all the same. {}",
-        format_bytes(*need), stop.as_ref().map(|stop| format!(", and no segment goes beyond {stop}")).unwrap_or_default(), Advice
+        "splitting the batch of {network} in {parts} lowers no floor: its largest kernel, {largest}, needs {} either way{}. \
+         {ADVICE}, or name a value with --split-at to split all the same",
+        format_bytes(*need),
+        stop.as_ref().map(|stop| format!(" (no segment goes beyond {stop})")).unwrap_or_default()
     )]
     NoGain {
         /// The network.
@@ -67,19 +69,13 @@ pub enum SplitError {
         largest: String,
         /// What it needs.
         need: Bytes,
-        /// The first node that does not treat samples by themselves, with its op.
+        /// The first node that does not treat samples by themselves, and why.
         stop: Option<String>,
     },
 }
 
-/// What to try where there is nothing to split.
-struct Advice;
-
-impl std::fmt::Display for Advice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Statistics of a batch are of all its samples: try a smaller batch, or half precision")
-    }
-}
+/// What to try where splitting helps nothing.
+const ADVICE: &str = "Try a smaller batch, half precision, or parameters that live in host memory";
 
 /// A batch as it was split.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,8 +143,7 @@ fn least(
 ) -> Result<Program, TrainError> {
     let found = frontiers(graph);
     let network = graph.name.clone();
-    let described = |id: NodeId| format!("{} ({})", graph.node(id).name, graph.node(id).op.kind());
-    let stop = found.stop.map(described);
+    let stop = found.stop.map(|id| whole_batch(graph, id));
     if let (true, Some(stop)) = (found.values.is_empty(), &stop) {
         return Err(SplitError::NoSegment { network, stop: stop.clone() }.into());
     }

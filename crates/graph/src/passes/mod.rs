@@ -31,7 +31,7 @@ pub use fuse_gradients::fuse_gradients;
 pub use fuse_statistics::fuse_statistics;
 pub use group::{GROUP_BYTES, GROUP_MEMBERS, group};
 pub use mixed::{CHANNEL_MULTIPLE, mixed};
-pub use split_batch::{Frontiers, SplitBatch, frontiers, split_batch};
+pub use split_batch::{Frontiers, SplitBatch, frontiers, split_batch, whole_batch};
 pub use stem::stem;
 
 use crate::{Graph, GraphError, ValueId};

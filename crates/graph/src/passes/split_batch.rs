@@ -98,17 +98,13 @@ pub fn split_batch(graph: &Graph, parts: u64, frontier: ValueId) -> Result<Rewri
     if !samples.depends[frontier.index()] || graph.value(frontier).producer.is_none() {
         return refuse(name, "expected a value that a node makes of the images".to_string());
     }
-    if parts == 0 || parts > n {
-        return refuse(name, format!("expected 1 to {n} parts of a batch of {n}, found {parts}"));
-    }
     let segment = samples.behind(graph, frontier);
     if let Some(&stop) = segment.iter().find(|id| samples.is_stop(graph, **id)) {
-        let node = graph.node(stop);
-        let (stop, op) = (&node.name, node.op.kind());
-        return refuse(
-            name,
-            format!("{stop} ({op}) before it does not treat samples by themselves; name a value in front of it"),
-        );
+        let stop = whole_batch(graph, stop);
+        return refuse(name, format!("expected a value in front of {stop}, found one behind it"));
+    }
+    if parts == 0 || parts > n {
+        return refuse(name, format!("expected 1 to {n} parts of a batch of {n}, found {parts}"));
     }
     let mut rebuild = Rebuild::bare(PASS, graph)?;
     if parts == 1 {
@@ -123,6 +119,17 @@ pub fn split_batch(graph: &Graph, parts: u64, frontier: ValueId) -> Result<Rewri
     split.join(&mut rebuild, frontier)?;
     split.rest(&mut rebuild)?;
     Ok(rebuild.finish())
+}
+
+/// A node that does not treat samples by themselves, with the reason.
+pub fn whole_batch(graph: &Graph, id: NodeId) -> String {
+    let node = graph.node(id);
+    let why = match &node.op {
+        Op::BatchNormStats => "whose statistics are of the whole batch",
+        Op::Dropout(_) => "whose mask is a function of the place in the whole batch",
+        _ => "which is of the whole batch",
+    };
+    format!("{} ({}), {why}", node.name, node.op.kind())
 }
 
 /// What depends on the images, and sample by sample.
