@@ -57,6 +57,10 @@ fn copies<'a>(
         if from.address == to.address && same_rows {
             continue;
         }
+        if !from.ty.dtype.is_float() {
+            let (expected, found) = ("f32, f16 or bf16 where a part has to move", Box::new(from.ty.clone()));
+            return Err(KernelError::Type { op, operand: "a part".to_string(), expected, found });
+        }
         let functions = ["copy_rows_packed", "copy_rows_single"];
         let kernel = Elementwise { op, files: files!("concat"), functions };
         plan.launches.extend(elementwise(&[from], &to, kernel)?.launches);
@@ -92,5 +96,12 @@ mod tests {
         assert!(prepare(Axis::Batch, &[first, rest], &out).unwrap().launches.is_empty());
         let elsewhere = Operand::contiguous(&b, 1 << 20);
         assert_eq!(prepare_split(Axis::Batch, &out, &[first, elsewhere]).unwrap().launches.len(), 1);
+        // Images that come as bytes are cut where they are.
+        let [a, b, whole] = [a, b, whole].map(|ty| TensorType { dtype: DType::U8, ..ty });
+        let out = [Operand::contiguous(&whole, 4096)];
+        let parts = [Operand::contiguous(&a, 4096), Operand::contiguous(&b, 4096 + 128)];
+        assert!(prepare_split(Axis::Batch, &out, &parts).unwrap().launches.is_empty());
+        let moved = [parts[0], Operand::contiguous(&b, 1 << 20)];
+        assert!(matches!(prepare_split(Axis::Batch, &out, &moved), Err(KernelError::Type { .. })));
     }
 }

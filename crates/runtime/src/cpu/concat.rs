@@ -3,10 +3,10 @@
 use super::launch::Launch;
 use super::operand::Output;
 use super::real::Real;
-use crate::DeviceError;
+use crate::{DeviceError, View, ViewMut};
 use std::ops::Range;
 use vdnn_graph::op::Axis;
-use vdnn_tensor::TensorType;
+use vdnn_tensor::{Element, TensorType};
 
 /// Where a part lies in the whole.
 struct Place {
@@ -48,14 +48,33 @@ pub(super) fn forward<T: Real>(mut launch: Launch<'_>, axis: Axis) -> Result<(),
 /// (Y) → its parts.
 pub(super) fn split<T: Real>(mut launch: Launch<'_>, axis: Axis) -> Result<(), DeviceError> {
     let all = launch.samples();
-    for (index, Place { first, samples, elements }) in places(launch.output_types, axis).enumerate() {
+    for (index, place) in places(launch.output_types, axis).enumerate() {
         if !matches!(launch.outputs[index], Output::InPlace(_)) {
             let y = launch.input::<T>(0)?;
-            let mut part = launch.output::<T>(index)?;
-            for sample in 0..samples {
-                part.part(sample, samples).copy_from_slice(&y.part(first + sample, all)[elements.clone()]);
-            }
+            place.take(y, all, launch.output::<T>(index)?);
         }
     }
     Ok(())
+}
+
+/// The same of images that come as bytes.
+pub(super) fn split_bytes(mut launch: Launch<'_>, axis: Axis) -> Result<(), DeviceError> {
+    let all = launch.samples();
+    for (index, place) in places(launch.output_types, axis).enumerate() {
+        if !matches!(launch.outputs[index], Output::InPlace(_)) {
+            let y = launch.bytes(0)?;
+            place.take(y, all, launch.byte_output(index)?);
+        }
+    }
+    Ok(())
+}
+
+impl Place {
+    /// Copies a part from its place in a whole of so many samples.
+    fn take<T: Element>(self, whole: View<'_, T>, all: usize, mut part: ViewMut<'_, T>) {
+        let Place { first, samples, elements } = self;
+        for sample in 0..samples {
+            part.part(sample, samples).copy_from_slice(&whole.part(first + sample, all)[elements.clone()]);
+        }
+    }
 }
