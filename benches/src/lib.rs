@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use vdnn::graph::Precision;
 use vdnn::graph::op::Normalise;
-use vdnn::graph::passes::Passes;
+use vdnn::graph::passes::{Passes, SplitBatch};
 use vdnn::memory::{State, Sync};
 use vdnn::prelude::*;
 
@@ -46,6 +46,12 @@ pub struct Setup {
     /// Leave layers as they are where fusing is the default (bf16 and f16).
     #[arg(long)]
     pub no_fuse: bool,
+    /// Parts of the batch that the network runs on one after the other from the images on.
+    #[arg(long)]
+    pub split_batch: Option<u64>,
+    /// The value at which they are joined, in place of the one that was found.
+    #[arg(long, requires = "split_batch")]
+    pub split_at: Option<String>,
     /// Device.
     #[arg(long, default_value = "cuda")]
     pub device: DeviceName,
@@ -109,6 +115,7 @@ impl Setup {
                 dropout: Some(0.0),
                 precision,
                 passes,
+                split_batch: setup.split_batch.map(|parts| SplitBatch { parts, at: setup.split_at.clone() }),
                 bytes: setup.bytes.then(|| evenly(setup.channels.unwrap_or(3))),
                 ..ModelOptions::default()
             };

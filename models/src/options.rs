@@ -3,7 +3,7 @@
 use thiserror::Error;
 use vdnn_graph::Precision;
 use vdnn_graph::op::Normalise;
-use vdnn_graph::passes::Passes;
+use vdnn_graph::passes::{Passes, SplitBatch};
 use vdnn_layers::{LayerError, Mode};
 use vdnn_tensor::DType;
 
@@ -34,6 +34,8 @@ pub struct Options {
     pub bytes: Option<Normalise>,
     /// Fusion and half-precision storage, which [`Net::lower`](vdnn_layers::Net::lower) brings about.
     pub passes: Passes,
+    /// Into how many parts the batch is split where samples are treated independently, and how far; `None` for whole batches.
+    pub split_batch: Option<SplitBatch>,
 }
 
 impl Default for Options {
@@ -51,6 +53,7 @@ impl Default for Options {
             precision: Precision::F32,
             bytes: None,
             passes: Passes::NONE,
+            split_batch: None,
         }
     }
 }

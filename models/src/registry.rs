@@ -69,6 +69,7 @@ impl ModelSpec {
             precision: options.precision,
             bytes: options.bytes.clone(),
             passes: options.passes,
+            split_batch: options.split_batch.clone(),
         };
         let refuse =
             |source| ModelError::Layer { model: self.name.clone(), channels, image_size, source: Box::new(source) };

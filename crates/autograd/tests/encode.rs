@@ -109,7 +109,7 @@ fn a_map_that_lasts_by_another_name_needs_no_mask() {
     let a = net.push("relu_a", Op::Relu);
     net.x = start;
     let b = net.conv("branch");
-    net.x = net.graph.push("join", Op::Concat(Concat {}), &[a, b]).unwrap()[0];
+    net.x = net.graph.push("join", Op::Concat(Concat::default()), &[a, b]).unwrap()[0];
     net.conv("second");
     assert_eq!(net.encoded(), [""; 0]);
     let mut net = Net::new();

@@ -310,7 +310,7 @@ fn dropout_gradient_repeats_the_mask() {
 fn an_unused_part_of_a_split_is_zero() {
     let mut graph = Graph::new("split");
     let w = graph.parameter("w", TensorType::new([2, 4, 2, 2], DType::F32)).unwrap();
-    let parts = graph.push("split", Op::Split(op::Split { sections: vec![1, 3] }), &[w]).unwrap();
+    let parts = graph.push("split", Op::Split(op::Split::channels(vec![1, 3])), &[w]).unwrap();
     let options = Options::new(Root::Value { value: parts[1], seed_name: "seed".to_string() });
     let train = differentiate(graph, &options).unwrap();
     check(

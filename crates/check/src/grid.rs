@@ -4,63 +4,164 @@
 //!   buffer of [N, C, H, W]      columns ───────────►
 //!        row 0 = sample 0       │ slice a │ slice b │      a region with N rows at the grid's stride
 //!        row 1 = sample 1       │ slice a │ slice b │      is an interval of columns
+//!        ───────────────────────────────────────────  cut
+//!        row 2 = sample 2       │      part d       │      one with some of the rows lies in *bands*
 //! ```
+//!
+//! Where values are joined along the batch, regions begin and end at a few rows: cuts. Between two cuts all rows are alike,
+//! so that a band stands for its rows, and an address for a column of a band.
 
 use crate::flat::Flat;
 use std::ops::Range;
 use vdnn_schedule::{Region, Schedule};
 
 /// Rows of a buffer, each `stride` bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     pub rows: u64,
     pub stride: u64,
+    /// The rows at which bands begin, and at the end `rows`.
+    cuts: Vec<u64>,
+}
+
+/// The part of a grid that a region covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub rows: Range<u64>,
+    pub columns: Range<u64>,
+}
+
+impl Place {
+    pub(crate) fn n_rows(&self) -> u64 {
+        self.rows.end - self.rows.start
+    }
+
+    /// Bytes in each row.
+    pub(crate) fn width(&self) -> u64 {
+        self.columns.end - self.columns.start
+    }
+
+    pub(crate) fn overlaps(&self, other: &Place) -> bool {
+        let meet = |a: &Range<u64>, b: &Range<u64>| a.start.max(b.start) < a.end.min(b.end);
+        meet(&self.rows, &other.rows) && meet(&self.columns, &other.columns)
+    }
+
+    pub(crate) fn is_inside(&self, whole: &Place) -> bool {
+        let inside = |a: &Range<u64>, b: &Range<u64>| b.start <= a.start && a.end <= b.end;
+        inside(&self.rows, &whole.rows) && inside(&self.columns, &whole.columns)
+    }
 }
 
 impl Grid {
-    /// The columns a region covers in all rows, or `None` when it is no such thing.
-    pub(crate) fn columns(&self, region: &Region) -> Option<Range<u64>> {
-        if region.bytes() == 0 {
-            return Some(0..0);
-        }
-        let contiguous = region.rows == 1 || region.row_stride == region.row_bytes;
-        if contiguous && region.offset == 0 && region.bytes() == self.rows * self.stride {
-            return Some(0..self.stride);
-        }
-        if self.rows == 1 && contiguous {
-            return Some(region.offset..region.offset + region.bytes());
-        }
-        let end = region.offset + region.row_bytes;
-        let fits = region.rows == self.rows && region.row_stride == self.stride && end <= self.stride;
-        fits.then_some(region.offset..end)
+    /// A grid of one band.
+    pub(crate) fn new(rows: u64, stride: u64) -> Self {
+        Grid { rows, stride, cuts: vec![0, rows] }
     }
 
-    /// The intervals a region covers: one of columns, or on a grid of one row one per row of the region.
+    /// All of it.
+    pub(crate) fn whole(&self) -> Place {
+        Place { rows: 0..self.rows, columns: 0..self.stride }
+    }
+
+    /// The rows a region covers, and of all of them the same columns; `None` when it is no such thing.
+    pub(crate) fn place(&self, region: &Region) -> Option<Place> {
+        if region.bytes() == 0 || self.stride == 0 {
+            return (region.bytes() == 0).then_some(Place { rows: 0..self.rows, columns: 0..0 });
+        }
+        let (row, column) = (region.offset / self.stride, region.offset % self.stride);
+        let contiguous = region.rows == 1 || region.row_stride == region.row_bytes;
+        let (n_rows, width) = match contiguous {
+            true if column + region.bytes() <= self.stride => (1, region.bytes()),
+            true if column == 0 && region.bytes().is_multiple_of(self.stride) => {
+                (region.bytes() / self.stride, self.stride)
+            }
+            false if region.row_stride == self.stride => (region.rows, region.row_bytes),
+            _ => return None,
+        };
+        let fits = row.checked_add(n_rows)? <= self.rows && column + width <= self.stride;
+        fits.then_some(Place { rows: row..row + n_rows, columns: column..column + width })
+    }
+
+    /// Has a band begin at this row.
+    pub(crate) fn cut(&mut self, row: u64) {
+        if row < self.rows
+            && let Err(at) = self.cuts.binary_search(&row)
+        {
+            self.cuts.insert(at, row);
+        }
+    }
+
+    /// Whether a place consists of whole bands.
+    pub(crate) fn has_cuts_at(&self, place: &Place) -> bool {
+        [place.rows.start, place.rows.end].iter().all(|row| self.cuts.binary_search(row).is_ok())
+    }
+
+    /// The bands of a place: their rows as far as they are the place's, and the addresses of its columns in them.
+    pub(crate) fn bands(&self, place: &Place) -> impl Iterator<Item = (Range<u64>, Range<u64>)> + use<> {
+        let first = self.cuts.partition_point(|&cut| cut <= place.rows.start).saturating_sub(1);
+        let Place { rows, columns } = place.clone();
+        let ends: Vec<(u64, Range<u64>)> = (first as u64..)
+            .zip(self.cuts[first..].windows(2))
+            .take_while(|(_, cuts)| cuts[0] < rows.end)
+            .map(|(band, cuts)| (band, cuts[0].max(rows.start)..cuts[1].min(rows.end)))
+            .collect();
+        let stride = self.stride;
+        let address = move |band: u64| band * stride + columns.start..band * stride + columns.end;
+        ends.into_iter().map(move |(band, rows)| (rows, address(band)))
+    }
+
+    /// The intervals of addresses a region covers: of columns of its bands, all at once where they are whole, or on a grid of one
+    /// row one per row of the region.
     pub(crate) fn intervals(&self, region: &Region) -> impl Iterator<Item = Range<u64>> + use<> {
-        let columns = self.columns(region);
+        let place = self.place(region);
         let (offset, stride, row_bytes) = (region.offset, region.row_stride, region.row_bytes);
-        let rows = if columns.is_some() { 0 } else { region.rows };
+        let rows = if place.is_some() { 0 } else { region.rows };
         let row = move |i: u64| offset + i * stride..offset + i * stride + row_bytes;
-        columns.into_iter().chain((0..rows).map(row))
+        let bands: Vec<Range<u64>> = match &place {
+            // Most grids are one band: theirs needs no list.
+            Some(place) if self.cuts.len() > 2 => self.bands(place).map(|band| band.1).collect(),
+            _ => Vec::new(),
+        };
+        let whole = place.as_ref().filter(|place| self.cuts.len() == 2 || place.width() == self.stride);
+        let whole = whole.map(|place| match bands.as_slice() {
+            [first, .., last] => first.start..last.end,
+            [band] => band.clone(),
+            [] => place.columns.clone(),
+        });
+        let parts = if whole.is_some() { Vec::new() } else { bands };
+        whole.into_iter().chain(parts).chain((0..rows).map(row))
+    }
+
+    /// Addresses of the whole grid.
+    pub(crate) fn addresses(&self) -> Range<u64> {
+        0..(self.cuts.len() as u64 - 1) * self.stride
     }
 }
 
-/// The coarsest grid of each buffer on which every region used in the schedule is an interval of columns; one row where
+/// The coarsest grid of each buffer on which every region used in the schedule is some columns of some bands; one row where
 /// there is none.
 pub(crate) fn grids(schedule: &Schedule, flat: &Flat) -> Vec<Grid> {
-    let one_row = |bytes| Grid { rows: 1, stride: bytes };
+    let one_row = |bytes| Grid::new(1, bytes);
     let mut grids: Vec<Grid> = schedule.buffers.iter().map(|buffer| one_row(buffer.bytes)).collect();
     let regions = || flat.touches.iter().map(|touch| &touch.region);
     for region in regions().filter(|r| r.rows > 1 && r.row_stride > r.row_bytes) {
         let bytes = schedule.buffer(region.buffer).bytes;
-        if region.rows.checked_mul(region.row_stride) == Some(bytes) {
-            grids[region.buffer.index()] = Grid { rows: region.rows, stride: region.row_stride };
+        let grid = &mut grids[region.buffer.index()];
+        if bytes.is_multiple_of(region.row_stride) && grid.stride != region.row_stride {
+            *grid = Grid::new(bytes / region.row_stride, region.row_stride);
         }
     }
     for region in regions() {
         let grid = &mut grids[region.buffer.index()];
-        if grid.columns(region).is_none() {
+        if grid.place(region).is_none() {
             *grid = one_row(schedule.buffer(region.buffer).bytes);
+        }
+    }
+    for region in regions() {
+        let grid = &mut grids[region.buffer.index()];
+        if let Some(Place { rows, .. }) = grid.place(region) {
+            grid.cut(rows.start);
+            grid.cut(rows.end);
         }
     }
     grids
@@ -73,13 +174,32 @@ mod tests {
 
     #[test]
     fn a_slice_is_an_interval_of_columns() {
-        let grid = Grid { rows: 4, stride: 96 };
+        let grid = Grid::new(4, 96);
         let slice = Region { buffer: BufferId(0), offset: 32, rows: 4, row_bytes: 64, row_stride: 96 };
-        assert_eq!(grid.columns(&slice), Some(32..96));
-        assert_eq!(grid.columns(&Region::contiguous(BufferId(0), 0, 384)), Some(0..96));
-        assert_eq!(grid.columns(&Region::contiguous(BufferId(0), 0, 96)), None);
-        assert_eq!(grid.columns(&Region { offset: 64, ..slice }), None);
-        let flat = Grid { rows: 1, stride: 384 };
+        let place = |rows, columns| Some(Place { rows, columns });
+        assert_eq!(grid.place(&slice), place(0..4, 32..96));
+        assert_eq!(grid.intervals(&slice).collect::<Vec<_>>(), vec![32..96]);
+        assert_eq!(grid.place(&Region::contiguous(BufferId(0), 0, 384)), place(0..4, 0..96));
+        assert_eq!(grid.place(&Region::contiguous(BufferId(0), 48, 96)), None);
+        assert_eq!(grid.place(&Region { offset: 64, ..slice }), None);
+        assert_eq!(grid.place(&Region { offset: 128, ..slice }), None, "beyond the last row");
+        let flat = Grid::new(1, 384);
         assert_eq!(flat.intervals(&slice).collect::<Vec<_>>(), vec![32..96, 128..192, 224..288, 320..384]);
+    }
+
+    #[test]
+    fn samples_are_bands() {
+        let mut grid = Grid::new(4, 96);
+        grid.cut(1);
+        grid.cut(4);
+        let whole = Region::contiguous(BufferId(0), 0, 384);
+        assert_eq!(grid.intervals(&whole).collect::<Vec<_>>(), vec![0..192]);
+        let rest = Region::contiguous(BufferId(0), 96, 288);
+        assert_eq!(grid.place(&rest), Some(Place { rows: 1..4, columns: 0..96 }));
+        assert_eq!(grid.intervals(&rest).collect::<Vec<_>>(), vec![96..192]);
+        let slice = Region { buffer: BufferId(0), offset: 32, rows: 4, row_bytes: 64, row_stride: 96 };
+        assert_eq!(grid.intervals(&slice).collect::<Vec<_>>(), vec![32..96, 128..192]);
+        let part = Region { offset: 128, rows: 3, ..slice };
+        assert_eq!(grid.bands(&grid.place(&part).unwrap()).collect::<Vec<_>>(), vec![(1..4, 128..192)]);
     }
 }

@@ -4,6 +4,7 @@
 //!   conv1 ──► x ──relu──► y          y over x          (in place: x is not read again)
 //!   a, b ──concat──► z               a, b inside z     (written there by their producers)
 //!   dz ──split──► da, db             da, db inside dz  (read there)
+//!                                    slices of each row, or along the batch runs of whole rows
 //!   w, dw ──sgd──► w'                w' over w         (always: the persistent's home)
 //! ```
 //!
@@ -12,8 +13,10 @@
 //! are overwritten, views included; otherwise the op gets bytes of its own (never an error, save for persistents).
 //! Left to others: addresses, lifetimes, and proving this analysis right (`check` follows values by itself).
 
+use crate::op::{self, Axis};
 use crate::{Graph, GraphError, NodeId, Op, Role, ValueId};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use vdnn_tensor::Bytes;
 
 /// Whether ops may overwrite dead inputs.
@@ -28,8 +31,8 @@ pub enum InPlace {
 
 /// Where a value lies inside its storage: `rows` rows of `row_bytes`, `row_stride` apart, from `offset`.
 ///
-/// A value that fills its storage has one row. A slice of a concat `[N, C, H, W]` has N rows, N·H·W where channels are
-/// innermost.
+/// A value that fills its storage has one row, and so have whole samples of it. A slice of the channels of a concat
+/// `[N, C, H, W]` has N rows, N·H·W where channels are innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The value that names the storage and fills it.
@@ -62,8 +65,8 @@ impl Aliases {
             forest.persistents(node)?;
             if in_place == InPlace::Allowed {
                 match graph.node(node).op {
-                    Op::Concat(_) => forest.concat(node),
-                    Op::Split(_) => forest.split(node),
+                    Op::Concat(op::Concat { axis }) => forest.concat(node, axis),
+                    Op::Split(op::Split { axis, .. }) => forest.split(node, axis),
                     _ => forest.overwrite(node),
                 }
             }
@@ -90,12 +93,52 @@ impl Aliases {
 /// Length and first byte of a child within a row of its parent.
 type Span = (Bytes, Bytes);
 
-/// Values as a forest: a child lies inside its parent, `offset` bytes into each row (a sample, or a pixel where channels are innermost).
+/// Where a child begins in its parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Start {
+    /// The parent's row that is the child's first.
+    row: u64,
+    /// First byte in each row.
+    byte: Bytes,
+}
+
+/// What a value covers of another one.
+#[derive(Clone, Debug)]
+struct Cover {
+    rows: Range<u64>,
+    /// In each row.
+    bytes: Range<Bytes>,
+}
+
+impl Start {
+    fn plus(self, other: Start) -> Start {
+        Start { row: self.row + other.row, byte: self.byte + other.byte }
+    }
+}
+
+impl Cover {
+    fn meets(&self, other: &Cover) -> bool {
+        overlap(&self.rows, &other.rows) && overlap(&self.bytes, &other.bytes)
+    }
+
+    /// What is left of this inside `part`, as seen from there.
+    fn within(&self, part: &Cover) -> Cover {
+        let cut = |a: &Range<u64>, b: &Range<u64>| a.start.max(b.start) - b.start..a.end.min(b.end) - b.start;
+        Cover { rows: cut(&self.rows, &part.rows), bytes: cut(&self.bytes, &part.bytes) }
+    }
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// Values as a forest: a child lies inside its parent, in a run of its rows (samples, or pixels where channels are innermost)
+/// and in a slice of each of them.
 struct Forest<'a> {
     graph: &'a Graph,
-    parent: Vec<Option<(ValueId, Bytes)>>,
-    /// Values attached directly to each value, by length and first byte within a row.
-    children: Vec<BTreeMap<Span, Vec<ValueId>>>,
+    parent: Vec<Option<(ValueId, Start)>>,
+    /// Values attached directly to each value, by length and first byte within a row, with their first row.
+    children: Vec<BTreeMap<Span, Vec<(ValueId, u64)>>>,
     /// Position of the last node that reads or writes each value.
     last_use: Vec<usize>,
     position: Vec<usize>,
@@ -137,7 +180,7 @@ impl<'a> Forest<'a> {
                     writer: op_node.name.clone(),
                 });
             }
-            self.attach(to, from, 0);
+            self.attach(to, from, Start::default());
         }
         Ok(())
     }
@@ -159,7 +202,7 @@ impl<'a> Forest<'a> {
                 !self.read_twice(&op_node.inputs, input) && self.dies_at(from, node)
             };
             if legal {
-                self.attach(to, from, 0);
+                self.attach(to, from, Start::default());
                 taken.push((input, output));
             }
         }
@@ -167,48 +210,57 @@ impl<'a> Forest<'a> {
 
     /// True when another operand reads bytes of operand `input`, under the same or another name.
     fn read_twice(&self, inputs: &[ValueId], input: usize) -> bool {
-        let (root, start) = self.climb(inputs[input]);
-        let end = start + self.row_bytes(inputs[input]);
-        inputs.iter().enumerate().filter(|&(other, _)| other != input).any(|(_, &id)| {
-            let (other_root, other_start) = self.climb(id);
-            other_root == root && other_start < end && start < other_start + self.row_bytes(id)
-        })
+        let (root, own) = self.cover(inputs[input]);
+        let others = inputs.iter().enumerate().filter(|&(other, _)| other != input);
+        others.map(|(_, &id)| self.cover(id)).any(|(other_root, other)| other_root == root && other.meets(&own))
     }
 
     /// Places the inputs of a concat inside its output where they are free to move.
-    fn concat(&mut self, node: NodeId) {
+    fn concat(&mut self, node: NodeId, axis: Axis) {
         let op_node = self.graph.node(node);
         let output = op_node.outputs[0];
-        let mut offset = 0;
+        let mut start = Start::default();
         for &input in &op_node.inputs {
-            let row = self.row_bytes(input);
             let (root, fills) = self.root_filled_by(input);
             let movable = !self.pinned[root.index()] && root != output;
-            if fills && movable && self.rows(root) == self.rows(output) {
-                self.attach(root, output, offset);
+            let fits = match axis {
+                Axis::Channels => self.rows(root) == self.rows(output),
+                Axis::Batch => self.row_bytes(root) == self.row_bytes(output),
+            };
+            if fills && movable && fits {
+                self.attach(root, output, start);
             }
-            offset += row;
+            start = start.plus(self.step(input, axis));
         }
     }
 
     /// Leaves the parts of a split where they are.
-    fn split(&mut self, node: NodeId) {
+    fn split(&mut self, node: NodeId, axis: Axis) {
         let op_node = self.graph.node(node);
-        let mut offset = 0;
+        let mut start = Start::default();
         for &output in &op_node.outputs {
             if !self.pinned[output.index()] {
-                self.attach(output, op_node.inputs[0], offset);
+                self.attach(output, op_node.inputs[0], start);
             }
-            offset += self.row_bytes(output);
+            start = start.plus(self.step(output, axis));
+        }
+    }
+
+    /// From the beginning of a part to that of the next one.
+    fn step(&self, part: ValueId, axis: Axis) -> Start {
+        match axis {
+            Axis::Channels => Start { row: 0, byte: self.row_bytes(part) },
+            Axis::Batch => Start { row: self.rows(part), byte: 0 },
         }
     }
 
     /// Puts `child` inside `parent`. Links go straight to the root of the day, so that long in-place chains stay flat.
-    fn attach(&mut self, child: ValueId, parent: ValueId, offset: Bytes) {
+    fn attach(&mut self, child: ValueId, parent: ValueId, at: Start) {
         let (root, start) = self.climb(parent);
-        self.parent[child.index()] = Some((root, start + offset));
-        let span = (self.row_bytes(child), start + offset);
-        self.children[root.index()].entry(span).or_default().push(child);
+        let start = start.plus(at);
+        self.parent[child.index()] = Some((root, start));
+        let span = (self.row_bytes(child), start.byte);
+        self.children[root.index()].entry(span).or_default().push((child, start.row));
     }
 
     fn rows(&self, value: ValueId) -> u64 {
@@ -220,19 +272,30 @@ impl<'a> Forest<'a> {
         ty.bytes() / ty.rows().max(1)
     }
 
-    /// The root above `value`, its offset in a row of the root.
-    fn climb(&self, mut value: ValueId) -> (ValueId, Bytes) {
-        let mut offset = 0;
+    /// The root above `value`, and where it begins there.
+    fn climb(&self, mut value: ValueId) -> (ValueId, Start) {
+        let mut start = Start::default();
         while let Some((parent, step)) = self.parent[value.index()] {
-            offset += step;
+            start = start.plus(step);
             value = parent;
         }
-        (value, offset)
+        (value, start)
+    }
+
+    /// The root above `value`, and what it covers of it.
+    fn cover(&self, value: ValueId) -> (ValueId, Cover) {
+        let (root, start) = self.climb(value);
+        (root, self.cover_at(value, start))
+    }
+
+    fn cover_at(&self, value: ValueId, start: Start) -> Cover {
+        Cover { rows: start.row..start.row + self.rows(value), bytes: start.byte..start.byte + self.row_bytes(value) }
     }
 
     fn root_filled_by(&self, value: ValueId) -> (ValueId, bool) {
-        let (root, offset) = self.climb(value);
-        (root, offset == 0 && self.row_bytes(root) == self.row_bytes(value))
+        let (root, start) = self.climb(value);
+        let same = self.rows(root) == self.rows(value) && self.row_bytes(root) == self.row_bytes(value);
+        (root, start == Start::default() && same)
     }
 
     /// True when nothing reads bytes of `value`, under any name, after `node`.
@@ -241,18 +304,20 @@ impl<'a> Forest<'a> {
     /// as they are met: neither long in-place chains nor wide forks make the analysis quadratic.
     fn dies_at(&mut self, value: ValueId, node: NodeId) -> bool {
         let at = self.position[node.index()];
-        let (root, start) = self.climb(value);
-        let mut stack = vec![(root, start, start + self.row_bytes(value))];
-        while let Some((id, from, to)) = stack.pop() {
+        let mut stack = vec![self.cover(value)];
+        while let Some((id, covered)) = stack.pop() {
             if self.outlives(id, at) {
                 return false;
             }
-            for span in self.overlapping(id, from, to) {
+            for span in self.overlapping(id, &covered.bytes) {
                 let mut kept = self.children[id.index()].remove(&span).unwrap_or_default();
-                kept.retain(|&child| self.outlives(child, at) || !self.children[child.index()].is_empty());
-                let (length, offset) = span;
-                let inside = (from.max(offset) - offset, to.min(offset + length) - offset);
-                stack.extend(kept.iter().map(|&child| (child, inside.0, inside.1)));
+                kept.retain(|&(child, _)| self.outlives(child, at) || !self.children[child.index()].is_empty());
+                for &(child, row) in &kept {
+                    let part = self.cover_at(child, Start { row, byte: span.1 });
+                    if part.meets(&covered) {
+                        stack.push((child, covered.within(&part)));
+                    }
+                }
                 if !kept.is_empty() {
                     self.children[id.index()].insert(span, kept);
                 }
@@ -261,8 +326,9 @@ impl<'a> Forest<'a> {
         true
     }
 
-    /// Where children of `id` lie that share bytes with `from..to` of its row. Children have few different lengths.
-    fn overlapping(&self, id: ValueId, from: Bytes, to: Bytes) -> Vec<Span> {
+    /// Where children of `id` lie that share bytes with `bytes` of its row. Children have few different lengths.
+    fn overlapping(&self, id: ValueId, bytes: &Range<Bytes>) -> Vec<Span> {
+        let (from, to) = (bytes.start, bytes.end);
         let children = &self.children[id.index()];
         let mut found = Vec::new();
         let mut longer = children.range((1, 0)..).next();
@@ -283,9 +349,10 @@ impl<'a> Forest<'a> {
     fn resolve(self) -> Aliases {
         let storage_bytes = self.graph.values().iter().map(|value| value.ty.bytes()).collect();
         let locate = |value: ValueId| {
-            let (root, offset) = self.climb(value);
+            let (root, start) = self.climb(value);
             let (bytes, row, stride) =
                 (self.graph.value(value).ty.bytes(), self.row_bytes(value), self.row_bytes(root));
+            let offset = start.row * stride + start.byte;
             if row == stride {
                 Location { root, offset, rows: 1, row_bytes: bytes, row_stride: bytes }
             } else {

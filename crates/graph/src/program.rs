@@ -1,7 +1,9 @@
 //! A graph with one total order. The index in the order is the time axis of everything that follows.
 
+use crate::op::Axis;
 use crate::{Aliases, Graph, GraphError, InPlace, Node, NodeId, ValueId};
 use serde::{Deserialize, Serialize};
+use vdnn_tensor::Bytes;
 
 /// Index of one kernel in program order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,6 +61,20 @@ impl Program {
     /// The node at a step.
     pub fn node_at(&self, step: Step) -> &Node {
         self.graph.node(self.order[step.index()])
+    }
+
+    /// The first byte, in the storage of `whole`, of each part of it where parts follow each other along `axis`.
+    pub fn part_offsets(&self, whole: ValueId, parts: &[ValueId], axis: Axis) -> Vec<Bytes> {
+        let rows = |id: ValueId| self.graph.value(id).ty.rows().max(1);
+        let row_bytes = |id: ValueId| self.graph.value(id).ty.bytes() / rows(id);
+        let place = self.aliases.location(whole);
+        let stride = if place.row_bytes == place.row_stride { row_bytes(whole) } else { place.row_stride };
+        let after = |start: Bytes, &part: &ValueId| match axis {
+            Axis::Channels => start + row_bytes(part),
+            Axis::Batch => start + rows(part) * stride,
+        };
+        let next = |start: &mut Bytes, part| Some(std::mem::replace(start, after(*start, part)));
+        parts.iter().scan(place.offset, next).collect()
     }
 
     /// Number of steps.

@@ -295,7 +295,7 @@ fn views_keep_bytes_alive() {
 fn split_parts_stay_inside_and_run_in_place() {
     let mut b = Builder::new();
     let dz = b.conv("dz", b.image, 6);
-    let parts = b.graph.push("split", Op::Split(op::Split { sections: vec![4, 2] }), &[dz]).unwrap();
+    let parts = b.graph.push("split", Op::Split(op::Split::channels(vec![4, 2])), &[dz]).unwrap();
     let y = b.conv("y", b.image, 4);
     let dx = b.push("relu_grad", Op::ReluGrad, &[y, parts[0]]);
     let program = b.program();
@@ -309,7 +309,7 @@ fn split_parts_stay_inside_and_run_in_place() {
 fn a_part_of_a_split_is_not_overwritten_while_the_whole_is_read() {
     let mut b = Builder::new();
     let dz = b.conv("dz", b.image, 8);
-    let parts = b.graph.push("split", Op::Split(op::Split { sections: vec![4, 4] }), &[dz]).unwrap();
+    let parts = b.graph.push("split", Op::Split(op::Split::channels(vec![4, 4])), &[dz]).unwrap();
     let y = b.relu("relu", parts[1]);
     b.conv("late", dz, 4);
     let program = b.program();

@@ -93,7 +93,7 @@ fn a_slice_of_channels_innermost_has_a_row_a_pixel() {
     let mut b = Bench::new();
     let (x, y) = (b.input(nhwc([2, 3, 4, 5], 0)), b.input(nhwc([2, 5, 4, 5], 0)));
     let (x, y) = (b.push(Op::Relu, &[x]).unwrap()[0], b.push(Op::Relu, &[y]).unwrap()[0]);
-    let whole = b.push(Op::Concat(op::Concat {}), &[x, y]).unwrap()[0];
+    let whole = b.push(Op::Concat(op::Concat::default()), &[x, y]).unwrap()[0];
     let end = b.push(Op::Relu, &[whole]).unwrap()[0];
     b.graph.read_back(end);
     let program = Program::linearize(b.graph, InPlace::Allowed).unwrap();

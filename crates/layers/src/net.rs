@@ -3,7 +3,7 @@
 use crate::{Init, Layer, LayerError, SoftmaxCrossEntropy, accuracy};
 use std::collections::HashMap;
 use vdnn_graph::op::Normalise;
-use vdnn_graph::passes::Passes;
+use vdnn_graph::passes::{Passes, SplitBatch};
 use vdnn_graph::{Graph, LayerId, Op, Precision, Role, ValueId};
 use vdnn_tensor::{Bytes, DType, HostTensor, TensorType};
 
@@ -40,6 +40,9 @@ pub struct NetOptions {
     pub bytes: Option<Normalise>,
     /// What becomes of the finished graph before it is differentiated or run: see [`Net::lower`].
     pub passes: Passes,
+    /// Splits the batch where samples are treated independently, after the passes; how far into the network follows from the
+    /// whole iteration, so that it is done where that is made (`vdnn_train::program`).
+    pub split_batch: Option<SplitBatch>,
 }
 
 impl Default for NetOptions {
@@ -53,6 +56,7 @@ impl Default for NetOptions {
             precision: Precision::F32,
             bytes: None,
             passes: Passes::NONE,
+            split_batch: None,
         }
     }
 }

@@ -14,8 +14,9 @@
 use crate::Residency;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use vdnn_graph::op::{Concat, Split};
 use vdnn_graph::{Node, NodeId, Op, Phase, Program, Use, ValueId};
-use vdnn_tensor::Bytes;
+use vdnn_tensor::{Bytes, TensorType};
 
 /// An order with later runs, and the gaps in which bytes are forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,8 +124,35 @@ pub(crate) struct Makers<'a> {
     forward_end: Vec<(u32, bool)>,
     /// By value: the last step of the plain order that uses it.
     last_use: Vec<u32>,
-    /// By value: its bytes in each row of its storage: a sample's, or a pixel's where channels are innermost.
-    spans: Vec<Range<Bytes>>,
+    /// By value: what it covers of its storage.
+    spans: Vec<Span>,
+}
+
+/// Rows of a storage (samples, or pixels where channels are innermost), and bytes of each.
+#[derive(Clone, Debug)]
+struct Span {
+    rows: Range<u64>,
+    bytes: Range<Bytes>,
+}
+
+impl Span {
+    /// What a value of this type covers from an offset on in a storage of another.
+    fn at(offset: Bytes, ty: &TensorType, storage: &TensorType) -> Self {
+        let row_bytes = |ty: &TensorType| ty.bytes() / ty.rows().max(1);
+        let stride = row_bytes(storage).max(1);
+        let (row, byte) = (offset / stride, offset % stride);
+        Span { rows: row..row + ty.rows().max(1), bytes: byte..byte + row_bytes(ty) }
+    }
+
+    fn meets(&self, other: &Span) -> bool {
+        let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        meet(&self.rows, &other.rows) && meet(&self.bytes, &other.bytes)
+    }
+
+    fn holds(&self, other: &Span) -> bool {
+        let holds = |a: &Range<u64>, b: &Range<u64>| a.start <= b.start && b.end <= a.end;
+        holds(&self.rows, &other.rows) && holds(&self.bytes, &other.bytes)
+    }
 }
 
 /// No step.
@@ -143,16 +171,11 @@ impl<'a> Makers<'a> {
         let uses = uses(program);
         let forward_end = graph.value_ids().map(|root| forward_end(program, root, &uses[root.index()])).collect();
         let span = |value: ValueId| {
-            let (start, ty) = (aliases.location(value).offset, &graph.value(value).ty);
-            start..start + ty.bytes() / ty.rows().max(1)
+            let place = aliases.location(value);
+            Span::at(place.offset, &graph.value(value).ty, &graph.value(place.root).ty)
         };
         let (last_use, spans) = (last_uses(program), graph.value_ids().map(span).collect());
         Makers { program, producer, values, uses, forward_end, last_use, spans }
-    }
-
-    fn row_bytes(&self, value: ValueId) -> Bytes {
-        let Range { start, end } = self.spans[value.index()];
-        end - start
     }
 
     /// The next use of a storage from a step of the plain order on.
@@ -260,14 +283,12 @@ impl<'a> Walk<'a> {
         for &output in &node.outputs {
             let root = self.program.aliases.root(output);
             let own = node.inputs.iter().filter(|&&input| self.program.aliases.root(input) == root);
-            let read = |span: &Range<Bytes>| {
-                own.clone().map(|&input| self.span(input)).any(|own| own.start <= span.start && span.end <= own.end)
-            };
+            let read = |span: &Span| own.clone().any(|&input| self.span(input).holds(span));
             // What is there is made as it was: what lies with it holds the same bytes.
             let there = self.present[output.index()];
             let needed = |other: &ValueId| self.makers.last_use[other.index()] as usize >= self.step;
             let mut taken = self.overwritten(node, output).filter(needed);
-            let taken = !there && taken.any(|other| !read(&self.span(other)));
+            let taken = !there && taken.any(|other| !read(self.span(other)));
             if taken || node.op.has_effect() || self.order.len() >= self.most {
                 return Err(self.refuse(output));
             }
@@ -353,35 +374,40 @@ impl<'a> Walk<'a> {
     /// Whether writing `output` leaves `other` with other bytes. What lies in place already, a part of a concatenation or a
     /// split or a view, is not written.
     fn destroys(&self, node: &Node, output: ValueId, other: ValueId) -> bool {
-        let (whole, touched) = (self.program.aliases.location(output), self.span(other));
-        let meets = |span: &Range<Bytes>| span.start < touched.end && touched.start < span.end;
+        let (aliases, touched) = (&self.program.aliases, self.span(other));
+        let whole = aliases.location(output);
         match node.op {
-            Op::Concat(_) => {
-                let mut start = whole.offset;
-                node.inputs.iter().any(|&part| {
-                    let from = start;
-                    start += self.makers.row_bytes(part);
-                    let place = self.program.aliases.location(part);
-                    (place.root, place.offset) != (whole.root, from) && meets(&(from..start))
+            Op::Concat(Concat { axis }) => {
+                let offsets = self.program.part_offsets(output, &node.inputs, axis);
+                node.inputs.iter().zip(offsets).any(|(&part, offset)| {
+                    let place = aliases.location(part);
+                    (place.root, place.offset) != (whole.root, offset)
+                        && self.span_at(offset, part, whole.root).meets(touched)
                 })
             }
-            Op::Split(_) => {
-                let source = self.program.aliases.location(node.inputs[0]);
-                let before = node.outputs.iter().take_while(|&&part| part != output);
-                let from = source.offset + before.map(|&part| self.makers.row_bytes(part)).sum::<Bytes>();
-                (source.root, from) != (whole.root, whole.offset) && meets(&self.span(output))
+            Op::Split(Split { axis, .. }) => {
+                let offsets = self.program.part_offsets(node.inputs[0], &node.outputs, axis);
+                let own = node.outputs.iter().position(|&part| part == output).map(|at| offsets[at]);
+                let source = (aliases.root(node.inputs[0]), own);
+                source != (whole.root, Some(whole.offset)) && self.span(output).meets(touched)
             }
             _ if node.op.is_view() => {
-                let source = self.program.aliases.location(node.inputs[0]);
-                (source.root, source.offset) != (whole.root, whole.offset) && meets(&self.span(output))
+                let source = aliases.location(node.inputs[0]);
+                (source.root, source.offset) != (whole.root, whole.offset) && self.span(output).meets(touched)
             }
-            _ => meets(&self.span(output)),
+            _ => self.span(output).meets(touched),
         }
     }
 
-    /// The bytes of a value in each row of its storage.
-    fn span(&self, value: ValueId) -> Range<Bytes> {
-        self.makers.spans[value.index()].clone()
+    /// What a value covers of its storage.
+    fn span(&self, value: ValueId) -> &Span {
+        &self.makers.spans[value.index()]
+    }
+
+    /// What a value would cover of a storage from this byte on.
+    fn span_at(&self, offset: Bytes, value: ValueId, root: ValueId) -> Span {
+        let ty = |id: ValueId| &self.program.graph.value(id).ty;
+        Span::at(offset, ty(value), ty(root))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::ByteRegion;
 use crate::cpu::{Input, Output};
 use crate::{DeviceError, Opened, Reading, Writing};
 use vdnn_graph::Op;
+use vdnn_graph::op::{Axis, Concat, Split};
 use vdnn_tensor::{DType, TensorType};
 
 /// Where a kernel finds an input.
@@ -62,8 +63,10 @@ impl Operands {
     /// Why the op cannot run on these regions.
     pub(crate) fn bind(regions: &Regions<'_>) -> Result<Self, String> {
         let sources: Vec<Option<usize>> = (0..regions.inputs.len()).map(|index| regions.over_output(index)).collect();
-        if matches!(regions.op, Op::Concat(_)) && regions.copies_within_output(&sources) {
-            return regions.moves(&sources);
+        if let Op::Concat(Concat { axis }) = regions.op
+            && regions.copies_within_output(&sources)
+        {
+            return regions.moves(&sources, *axis);
         }
         let mut bound = Operands::empty();
         for (index, source) in sources.iter().enumerate() {
@@ -189,8 +192,8 @@ impl Regions<'_> {
         if region.bytes() == 0 {
             return None;
         }
-        if matches!(self.op, Op::Concat(_)) {
-            let place = section(&self.outputs[0], &self.types[1][0], self.types[0], input);
+        if let Op::Concat(Concat { axis }) = self.op {
+            let place = section(&self.outputs[0], &self.types[1][0], self.types[0], (input, *axis));
             return (place == Some(region)).then_some(0);
         }
         self.outputs.iter().position(|output| *output == region)
@@ -199,9 +202,9 @@ impl Regions<'_> {
     /// True for a split's output that lies at its place in the input.
     fn is_part_of_input(&self, output: usize) -> bool {
         let region = self.outputs[output];
-        matches!(self.op, Op::Split(_))
-            && region.bytes() > 0
-            && section(&self.inputs[0], &self.types[0][0], self.types[1], output) == Some(region)
+        let Op::Split(Split { axis, .. }) = self.op else { return false };
+        let place = || section(&self.inputs[0], &self.types[0][0], self.types[1], (output, *axis));
+        region.bytes() > 0 && place() == Some(region)
     }
 
     fn allows(&self, input: usize, output: usize) -> bool {
@@ -217,11 +220,11 @@ impl Regions<'_> {
     }
 
     /// A concat as copies, one for each input that is not in place.
-    fn moves(&self, sources: &[Option<usize>]) -> Result<Operands, String> {
+    fn moves(&self, sources: &[Option<usize>], axis: Axis) -> Result<Operands, String> {
         let mut bound = Operands { moves: true, ..Operands::empty() };
         for (index, source) in sources.iter().enumerate() {
             if source.is_none() {
-                let place = section(&self.outputs[0], &self.types[1][0], self.types[0], index);
+                let place = section(&self.outputs[0], &self.types[1][0], self.types[0], (index, axis));
                 bound.reads.push(self.inputs[index]);
                 bound.writes.push(place.ok_or("the rows of the output are not its samples")?);
             }
@@ -230,25 +233,32 @@ impl Regions<'_> {
     }
 }
 
-/// Where part `index` of `parts` (along the channels) lies in `whole`: one row a sample, or a pixel
-/// where channels are innermost.
-fn section(whole: &ByteRegion, ty: &TensorType, parts: &[TensorType], index: usize) -> Option<ByteRegion> {
-    let n_rows = ty.rows();
-    let row = |ty: &TensorType| ty.bytes() / n_rows.max(1);
+/// Where part `index` of `parts` along an axis lies in `whole`: a slice of each row (a sample, or a pixel where channels are
+/// innermost), or along the batch a run of whole rows.
+fn section(
+    whole: &ByteRegion,
+    ty: &TensorType,
+    parts: &[TensorType],
+    (index, axis): (usize, Axis),
+) -> Option<ByteRegion> {
+    let row = |ty: &TensorType| ty.bytes() / ty.rows().max(1);
     let stride = match whole.rows {
         1 => row(ty),
-        rows if rows == n_rows => whole.stride,
+        rows if rows == ty.rows() => whole.stride,
         _ => return None,
     };
-    let start: u64 = parts[..index].iter().map(row).sum();
-    let part = ByteRegion { offset: whole.offset + start, rows: n_rows, row_bytes: row(&parts[index]), stride };
+    let step = |part: &TensorType| match axis {
+        Axis::Channels => row(part),
+        Axis::Batch => part.rows() * stride,
+    };
+    let (start, part): (u64, _) = (parts[..index].iter().map(step).sum(), &parts[index]);
+    let part = ByteRegion { offset: whole.offset + start, rows: part.rows(), row_bytes: row(part), stride };
     part.normalised().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vdnn_graph::op::{Concat, Split};
 
     fn image(n: u64, c: u64) -> TensorType {
         TensorType::new([n, c, 1, 1], DType::F32)
@@ -281,7 +291,7 @@ mod tests {
 
     #[test]
     fn concat_skips_what_lies_in_place_and_moves_the_rest() {
-        let op = Op::Concat(Concat {});
+        let op = Op::Concat(Concat::default());
         let (types, z) = ([image(2, 1), image(2, 3)], [image(2, 4)]);
         let a = ByteRegion { offset: 0, rows: 2, row_bytes: 4, stride: 16 };
         let b = ByteRegion { offset: 4, rows: 2, row_bytes: 12, stride: 16 };
@@ -295,8 +305,25 @@ mod tests {
     }
 
     #[test]
+    fn parts_along_the_batch_are_runs_of_rows() {
+        let op = Op::Concat(Concat::along(Axis::Batch));
+        let (types, z) = ([image(1, 4), image(2, 4)], [image(3, 4)]);
+        let both = bind(&op, [&types, &z], &[at(16, 16), at(32, 32)], &[at(16, 48)]).unwrap();
+        assert_eq!((both.reads.len(), both.inputs), (0, vec![Source::InPlace(0); 2]));
+        let cut = Op::Split(Split { sections: vec![1, 2], axis: Axis::Batch });
+        let bound = bind(&cut, [&z, &types], &[at(16, 48)], &[at(16, 16), at(96, 32)]).unwrap();
+        assert_eq!(bound.outputs, [Target::InPlace(0), Target::Write { index: 0, fresh: true }]);
+        // Inside a slice of channels.
+        let inside = ByteRegion { offset: 8, rows: 3, row_bytes: 16, stride: 64 };
+        let last = ByteRegion { offset: 72, rows: 2, ..inside };
+        let first = ByteRegion::contiguous(8, 16);
+        let bound = bind(&cut, [&z, &types], &[inside], &[first, last]).unwrap();
+        assert_eq!(bound.outputs, [Target::InPlace(0), Target::InPlace(0)]);
+    }
+
+    #[test]
     fn the_same_value_twice_is_copied_within_the_output() {
-        let op = Op::Concat(Concat {});
+        let op = Op::Concat(Concat::default());
         let (types, z) = ([image(2, 2), image(2, 2)], [image(2, 4)]);
         let a = ByteRegion { offset: 0, rows: 2, row_bytes: 8, stride: 16 };
         let bound = bind(&op, [&types, &z], &[a, a], &[at(0, 32)]).unwrap();
@@ -306,7 +333,7 @@ mod tests {
 
     #[test]
     fn split_leaves_parts_that_lie_inside_the_input() {
-        let op = Op::Split(Split { sections: vec![1, 3] });
+        let op = Op::Split(Split::channels(vec![1, 3]));
         let (z, types) = ([image(2, 4)], [image(2, 1), image(2, 3)]);
         let da = ByteRegion { offset: 0, rows: 2, row_bytes: 4, stride: 16 };
         let bound = bind(&op, [&z, &types], &[at(0, 32)], &[da, at(64, 24)]).unwrap();

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vdnn_autograd::{Optimizer, differentiate, encode};
 use vdnn_graph::op::Sgd;
-use vdnn_graph::passes::{Passes, fuse_statistics};
+use vdnn_graph::passes::{Passes, fuse_statistics, split_batch};
 use vdnn_graph::{Graph, InPlace, Program};
+use vdnn_layers::{Conv2d, Flatten, Layer, LayerError, Linear, MaxPool2d, Net, NetOptions, Relu, concat};
 use vdnn_memory::{Budgets, Encoded, HomeLayout, Options, Prefetch, Problem, Sync, compile_with_policy, policies};
 use vdnn_models::Options as ModelOptions;
 use vdnn_runtime::cpu;
@@ -69,7 +70,12 @@ impl Training {
         passes: Passes,
         rewrite: impl Fn(Graph) -> Graph,
     ) -> Self {
-        let options = ModelOptions {
+        let net = vdnn_models::build(model, &Self::options(batch_size, image_size, passes)).unwrap();
+        Self::of(net, |graph| graph, rewrite)
+    }
+
+    fn options(batch_size: u64, image_size: u64, passes: Passes) -> ModelOptions {
+        ModelOptions {
             batch_size,
             image_size: Some(image_size),
             channels: Some(3),
@@ -78,13 +84,19 @@ impl Training {
             seed: 11,
             passes,
             ..ModelOptions::default()
-        };
-        let net = vdnn_models::build(model, &options).unwrap().lower().unwrap();
+        }
+    }
+
+    /// A network with its forward graph rewritten, and then its whole iteration.
+    fn of(net: Net, before: impl Fn(Graph) -> Graph, rewrite: impl Fn(Graph) -> Graph) -> Self {
+        let net = net.lower().unwrap();
+        let batch_size = net.options().batch_size;
         let initial = net.initial_values().map(|(name, value)| (name.to_string(), value)).collect();
-        let loss = net.loss().unwrap();
+        let graph = before(net.into_graph());
+        let loss = graph.find_value("loss").unwrap();
         let sgd = Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 1e-4, nesterov: false };
         let options = vdnn_autograd::Options::train(loss, Optimizer::Sgd(sgd));
-        let graph = rewrite(differentiate(net.into_graph(), &options).unwrap().graph);
+        let graph = rewrite(differentiate(graph, &options).unwrap().graph);
         let homes = HomeLayout::for_graphs(&[&graph], 256);
         let program = Arc::new(Program::linearize(graph, InPlace::Allowed).unwrap());
         let encoded = encode(&program).unwrap().map(|encoded| {
@@ -320,6 +332,59 @@ fn branches_with_concat() {
     training.check(0..1);
     training.check_on_disk(0..1);
     training.check_recomputing(0..1);
+}
+
+fn split(parts: u64, at: &'static str) -> impl Fn(Graph) -> Graph {
+    move |graph| split_batch(&graph, parts, graph.find_value(at).unwrap()).unwrap().graph
+}
+
+/// A batch that is split: parts of images and of the frontier are runs of samples, some of them of another size.
+#[test]
+fn a_chain_on_one_part_of_the_batch_after_the_other() {
+    for (parts, passes) in [(3, Passes::NONE), (2, Passes { fuse: true, storage: Some(DType::BF16) })] {
+        let net = vdnn_models::build("vgg-small", &Training::options(8, 28, passes)).unwrap();
+        let training = Training::of(net, split(parts, "features.9"), |graph| graph);
+        training.check(0..3);
+        training.check_on_disk(0..2);
+        training.check_recomputing(0..2);
+    }
+}
+
+/// Branches written into slices of the channels of some of the samples.
+#[test]
+fn branches_on_one_part_of_the_batch_after_the_other() {
+    for storage in [None, Some(DType::BF16)] {
+        let passes = Passes { fuse: storage.is_some(), storage };
+        let training = Training::of(branches(passes).unwrap(), split(2, "joined"), |graph| graph);
+        training.check(0..3);
+        training.check_recomputing(0..2);
+    }
+}
+
+/// Two modules of branches, without batch statistics.
+fn branches(passes: Passes) -> Result<Net, LayerError> {
+    let mut net =
+        Net::new("branches", &NetOptions { batch_size: 5, image: [3, 16, 16], passes, ..NetOptions::default() })?;
+    let mut x = net.image();
+    for (module, name) in ["first", "joined"].into_iter().enumerate() {
+        let conv = |net: &mut Net, part: &str, kernel: u64, x| {
+            let y = Conv2d::new(net.channels(x), 8, kernel).padding(kernel / 2).push(
+                net,
+                &format!("{module}.{part}"),
+                x,
+            )?;
+            Relu.push(net, &format!("{module}.{part}.relu"), y)
+        };
+        let (one, three) = (conv(&mut net, "one", 1, x)?, conv(&mut net, "three", 3, x)?);
+        let pooled = MaxPool2d::new(3, 1).padding(1).push(&mut net, &format!("{module}.pool"), x)?;
+        let pooled = conv(&mut net, "pooled", 1, pooled)?;
+        x = concat(&mut net, name, &[one, three, pooled])?;
+    }
+    let x = MaxPool2d::new(2, 2).push(&mut net, "pool", x)?;
+    let x = Flatten.push(&mut net, "flatten", x)?;
+    let x = Linear::new(net.channels(x), CLASSES).push(&mut net, "fc", x)?;
+    net.classify(x, 0.0)?;
+    Ok(net)
 }
 
 /// Each wait of a compiled schedule left out in turn. What `check` accepts never shows; what it refuses does, for some seed.

@@ -14,6 +14,7 @@
 //! paper's card), and the bytes of workspaces.
 
 use crate::{CostError, Machine, convolution};
+use vdnn_graph::op::{Axis, Concat, Split};
 use vdnn_graph::{Node, NodeId, Op, Precision, Program, ValueId};
 use vdnn_schedule::{Choice, KernelTable};
 use vdnn_tensor::{Bytes, DType, TensorType};
@@ -105,9 +106,9 @@ pub(crate) fn types_of(program: &Program, node: &Node) -> (Vec<TensorType>, Vec<
 pub fn traffic_bytes(program: &Program, id: NodeId) -> Bytes {
     let node = program.graph.node(id);
     match node.op {
-        Op::Concat(_) => 2 * displaced(program, node.outputs[0], &node.inputs),
-        Op::Split(_) => 2 * displaced(program, node.inputs[0], &node.outputs),
-        Op::Flatten | Op::Unflatten(_) => 2 * displaced(program, node.inputs[0], &node.outputs),
+        Op::Concat(Concat { axis }) => 2 * displaced(program, node.outputs[0], &node.inputs, axis),
+        Op::Split(Split { axis, .. }) => 2 * displaced(program, node.inputs[0], &node.outputs, axis),
+        Op::Flatten | Op::Unflatten(_) => 2 * displaced(program, node.inputs[0], &node.outputs, Axis::Channels),
         _ => {
             let operands = node.inputs.iter().chain(&node.outputs);
             operands.map(|&id| program.graph.value(id).ty.bytes()).fold(0, Bytes::saturating_add)
@@ -121,18 +122,15 @@ pub fn moves_nothing(program: &Program, id: NodeId) -> bool {
     matches!(op, Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_)) && traffic_bytes(program, id) == 0
 }
 
-/// Bytes of the parts that do not lie one after the other in each row of `whole`.
-fn displaced(program: &Program, whole: ValueId, parts: &[ValueId]) -> Bytes {
-    let place = program.aliases.location(whole);
-    let mut offset = place.offset;
+/// Bytes of the parts that do not lie one after the other in `whole`.
+fn displaced(program: &Program, whole: ValueId, parts: &[ValueId], axis: Axis) -> Bytes {
+    let root = program.aliases.root(whole);
     let mut bytes: Bytes = 0;
-    for &part in parts {
+    for (&part, offset) in parts.iter().zip(program.part_offsets(whole, parts, axis)) {
         let found = program.aliases.location(part);
-        let ty = &program.graph.value(part).ty;
-        if (found.root, found.offset) != (place.root, offset) {
-            bytes = bytes.saturating_add(ty.bytes());
+        if (found.root, found.offset) != (root, offset) {
+            bytes = bytes.saturating_add(program.graph.value(part).ty.bytes());
         }
-        offset += ty.bytes() / ty.rows().max(1);
     }
     bytes
 }

@@ -21,6 +21,9 @@ pub enum TrainError {
     /// The graph is not a program.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// The batch cannot be split as asked.
+    #[error(transparent)]
+    Split(#[from] crate::SplitError),
     /// No plan within the budgets.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -17,6 +17,7 @@ mod loss_scale;
 mod mean;
 pub mod plan;
 pub mod program;
+pub mod split;
 mod trainer;
 mod weights;
 
@@ -28,5 +29,6 @@ pub use loss_scale::{INITIAL_LOSS_SCALE, LossScale};
 pub use mean::WeightedMean;
 pub use plan::{Encodings, Planned, Settings, Subject};
 pub use program::{BuildError, Network, Optimization};
+pub use split::{SplitError, SplitFound};
 pub use trainer::{Evaluation, EvaluationSum, LoadedBatch, Recipe, RunningStep, StagedBatch, StepResult, Trainer};
 pub use weights::weights_sha256;

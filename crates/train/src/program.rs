@@ -1,10 +1,10 @@
 //! From a network to the programs of a run: training, the last partial batch, evaluation.
 
-use crate::TrainError;
+use crate::{SplitError, TrainError};
 use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
 use vdnn_graph::op::{LossScaleUpdate, Sgd};
-use vdnn_graph::passes::{fuse_gradients, fuse_statistics, group};
-use vdnn_graph::{Graph, InPlace, Program};
+use vdnn_graph::passes::{SplitBatch, fuse_gradients, fuse_statistics, group};
+use vdnn_graph::{Graph, GraphError, InPlace, Program, ValueId};
 use vdnn_layers::{Mode, Net};
 use vdnn_tensor::DType;
 
@@ -66,18 +66,39 @@ pub fn network(network: &dyn Network, batch_size: u64, mode: Mode) -> Result<Net
 /// # Errors
 /// [`TrainError`] when a pass cannot take it, or when it cannot be differentiated or ordered.
 pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainError> {
+    let split = net.options().split_batch.clone();
+    training_split(net, optimization, split)
+}
+
+/// The same for a last partial batch, which may be split into fewer parts, or not at all where that does not help.
+pub(crate) fn training_rest(net: Net, optimization: &Optimization) -> Result<Program, TrainError> {
+    let samples = net.options().batch_size;
+    let fewer = |split: SplitBatch| SplitBatch { parts: split.parts.min(samples), ..split };
+    let split = net.options().split_batch.clone().map(fewer);
+    match training_split(net.clone(), optimization, split) {
+        Err(TrainError::Split(SplitError::NoGain { .. })) => training_split(net, optimization, None),
+        done => done,
+    }
+}
+
+fn training_split(net: Net, optimization: &Optimization, split: Option<SplitBatch>) -> Result<Program, TrainError> {
     let scaled = is_scaled(&net, optimization);
     let net = lowered(net)?;
     let fuse = net.options().passes.fuse;
     let loss = net.loss().ok_or_else(|| TrainError::Model("the network has no loss".into()))?;
-    let options = Options {
-        update_at: optimization.update_at,
-        decay_vectors: optimization.decay_vectors,
-        loss_scaling: scaled.then(LossScaleUpdate::default),
-        ..Options::train(loss, optimization.optimizer)
+    let iteration = |graph: Graph, loss: ValueId| {
+        let options = Options {
+            update_at: optimization.update_at,
+            decay_vectors: optimization.decay_vectors,
+            loss_scaling: scaled.then(LossScaleUpdate::default),
+            ..Options::train(loss, optimization.optimizer)
+        };
+        linearized(differentiate(graph, &options)?.graph, fuse)
     };
-    let train = differentiate(net.into_graph(), &options)?;
-    linearized(train.graph, fuse)
+    match split {
+        Some(asked) => crate::split::iteration(net.graph(), loss, &asked, iteration),
+        None => iteration(net.into_graph(), loss),
+    }
 }
 
 /// Whether training needs loss scaling: gradients below 6e-8 vanish in f16.
@@ -85,13 +106,21 @@ pub(crate) fn is_scaled(net: &Net, optimization: &Optimization) -> bool {
     net.options().passes.storage == Some(DType::F16) && optimization.optimizer != Optimizer::None
 }
 
-/// The forward pass of a network built for evaluation, after its passes.
+/// The forward pass of a network built for evaluation, after its passes. Where the batch is to be split and that does not help
+/// here, it is whole: evaluation needs less than training.
 ///
 /// # Errors
 /// [`TrainError::Model`] when a pass cannot take it, or [`TrainError::Graph`].
 pub fn evaluation(net: Net) -> Result<Program, TrainError> {
     let net = lowered(net)?;
     let fuse = net.options().passes.fuse;
+    let iteration = |graph: Graph, _: ValueId| linearized(graph, fuse);
+    if let (Some(asked), Some(loss)) = (net.options().split_batch.clone(), net.loss()) {
+        match crate::split::iteration(net.graph(), loss, &asked, iteration) {
+            Err(TrainError::Split(_) | TrainError::Graph(GraphError::Pass { .. })) => {}
+            done => return done,
+        }
+    }
     linearized(net.into_graph(), fuse)
 }
 

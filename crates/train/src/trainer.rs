@@ -81,7 +81,7 @@ impl Trainer {
         let mut train = vec![(recipe.batch_size, program::training(full_net, &recipe.optimization)?)];
         for &size in recipe.partial_batches.iter().filter(|&&size| size != recipe.batch_size) {
             let net = program::network(network, size, Mode::Train)?;
-            train.push((size, program::training(net, &recipe.optimization)?));
+            train.push((size, program::training_rest(net, &recipe.optimization)?));
         }
         let mut eval = Vec::new();
         for &size in &recipe.eval_batches {

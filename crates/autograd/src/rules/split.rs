@@ -4,7 +4,7 @@ use super::Context;
 use crate::AutogradError;
 use vdnn_graph::{Op, op};
 
-pub(super) fn rule(ctx: &mut Context<'_>) -> Result<(), AutogradError> {
+pub(super) fn rule(ctx: &mut Context<'_>, axis: op::Axis) -> Result<(), AutogradError> {
     let outputs = ctx.tape.graph().node(ctx.node).outputs.clone();
     let mut gradients = Vec::with_capacity(outputs.len());
     for output in outputs {
@@ -13,5 +13,5 @@ pub(super) fn rule(ctx: &mut Context<'_>) -> Result<(), AutogradError> {
             None => ctx.tape.zeros(output)?,
         });
     }
-    ctx.gradient(0, "data_grad", Op::Concat(op::Concat::default()), &gradients)
+    ctx.gradient(0, "data_grad", Op::Concat(op::Concat { axis }), &gradients)
 }

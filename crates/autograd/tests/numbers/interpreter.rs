@@ -53,6 +53,8 @@ pub struct Interpreter {
     storages: BTreeMap<ValueId, Storage>,
     /// Which of a node's algorithms is run, counted from the fastest; the last one where there are fewer.
     pub algorithm: usize,
+    /// Where a node has an algorithm of one of these names, that one instead.
+    pub named: &'static [&'static str],
 }
 
 impl Interpreter {
@@ -64,7 +66,7 @@ impl Interpreter {
             let storage = Storage::new(ty.dtype, ty.shape.elements() as usize);
             storages.insert(id, storage);
         }
-        Interpreter { program, storages, algorithm: 0 }
+        Interpreter { program, storages, algorithm: 0, named: &[] }
     }
 
     pub fn graph(&self) -> &Graph {
@@ -108,7 +110,8 @@ impl Interpreter {
 
     fn launch(&mut self, node: &Node) {
         let choices = choices(self.graph(), node).expect("every op has a kernel");
-        let choice = &choices[self.algorithm.min(choices.len() - 1)];
+        let named = choices.iter().find(|choice| self.named.contains(&choice.algorithm.as_str()));
+        let choice = named.unwrap_or(&choices[self.algorithm.min(choices.len() - 1)]);
         let types = |ids: &[ValueId]| ids.iter().map(|&id| self.graph().value(id).ty.clone()).collect::<Vec<_>>();
         let (input_types, output_types) = (types(&node.inputs), types(&node.outputs));
         let sources: Vec<Storage> = node.inputs.iter().map(|&id| self.storage_of(id)).collect();

@@ -6,4 +6,5 @@ mod interpreter;
 mod networks;
 mod ops;
 mod optimizers;
+mod split_batch;
 mod stems;

@@ -207,7 +207,20 @@ fn concat_and_split() {
     let a = case.push("relu", Op::Relu, &[a]);
     let joined = case.push("joined", Op::Concat(op::Concat::default()), &[a, b, a]);
     let sections = vec![3, 1, 3];
-    let parts = case.graph.push("parts", Op::Split(op::Split { sections }), &[joined]).unwrap();
+    let parts = case.graph.push("parts", Op::Split(op::Split::channels(sections)), &[joined]).unwrap();
+    let y = case.push("y", Op::Add, &[parts[0], parts[2]]);
+    case.check(y);
+}
+
+/// Samples are joined and cut like channels.
+#[test]
+fn concat_and_split_along_the_batch() {
+    let mut case = Case::new();
+    let (a, b) = (case.leaf("a", &[2, 2, 2, 2]), case.leaf("b", &[3, 2, 2, 2]));
+    let a = case.push("relu", Op::Relu, &[a]);
+    let joined = case.push("joined", Op::Concat(op::Concat::along(op::Axis::Batch)), &[a, b, a]);
+    let cut = op::Split { sections: vec![3, 1, 3], axis: op::Axis::Batch };
+    let parts = case.graph.push("parts", Op::Split(cut), &[joined]).unwrap();
     let y = case.push("y", Op::Add, &[parts[0], parts[2]]);
     case.check(y);
 }

@@ -20,6 +20,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     operator(Rule::Refines, "leave out an operand", Over::Commands, missing_read),
     operator(Rule::Refines, "fetch another copy", Over::Commands, other_copy),
     operator(Rule::Refines, "slice at another place", Over::Commands, shifted_slice),
+    operator(Rule::Refines, "samples at another place", Over::Commands, shifted_samples),
     operator(Rule::Sequence, "home ends with another value", Over::Homes, other_last),
     operator(Rule::Sequence, "home in another home's place", Over::Homes, other_place),
     operator(Rule::Refines, "forget a home", Over::Homes, forgotten_home),
@@ -180,6 +181,18 @@ fn shifted_slice(schedule: &Schedule, at: usize) -> Option<Schedule> {
         if let Some(region) = reads.iter_mut().chain(writes).find(slice) {
             let room = region.row_stride - region.row_bytes;
             region.offset = room - region.offset.min(room);
+        }
+    })
+}
+
+/// Moves samples of a larger batch to the other end of their buffer.
+fn shifted_samples(schedule: &Schedule, at: usize) -> Option<Schedule> {
+    action(schedule, at, |action| {
+        let Action::Launch { reads, writes, .. } = action else { return };
+        let bytes = |region: &Region| schedule.buffer(region.buffer).bytes;
+        let part = |region: &&mut Region| region.rows == 1 && region.bytes() < bytes(region);
+        if let Some(region) = reads.iter_mut().chain(writes).find(part) {
+            region.offset = bytes(region) - region.bytes() - region.offset;
         }
     })
 }

@@ -42,8 +42,8 @@ fn at_start(schedule: &Schedule, flat: &Flat, grids: &[Grid]) -> Vec<IntervalMap
     let mut made_here = vec![false; schedule.buffers.len()];
     for touches in flat.touches.chunk_by(|one, next| one.command == next.command) {
         if flat.lines[touches[0].index()].kind == Kind::Launch {
-            let (writes, reads): (Vec<_>, Vec<_>) = touches.iter().partition(|touch| touch.access == Access::Write);
-            let made = writes.iter().filter(|write| reads.iter().all(|read| read.buffer() != write.buffer()));
+            let of = |access: Access| touches.iter().filter(move |touch| touch.access == access);
+            let made = of(Access::Write).filter(|write| of(Access::Read).all(|read| read.buffer() != write.buffer()));
             made.for_each(|write| made_here[write.buffer()] = true);
         }
     }
@@ -52,7 +52,7 @@ fn at_start(schedule: &Schedule, flat: &Flat, grids: &[Grid]) -> Vec<IntervalMap
         let index = home.buffer.index();
         let result = home.initial == home.last && made_here[index];
         if schedule.buffers[index].kind == BufferKind::Home && !result {
-            written[index].set(0..grids[index].stride, ());
+            written[index].set(grids[index].addresses(), ());
         }
     }
     written

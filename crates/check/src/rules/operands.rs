@@ -4,15 +4,16 @@
 //! it, and then exactly. Parts of a concat or split may lie at their place in the whole; a concat may also copy a part
 //! from inside another one that lies in place and so does not change (a value concatenated twice). All else is apart.
 
-use std::ops::Range;
+use crate::grid;
+use vdnn_graph::op::{Axis, Concat, Split};
 use vdnn_graph::{Graph, Node, Op, ValueId};
 use vdnn_schedule::BufferId;
 
-/// An operand's place: a buffer and the columns of all its rows.
-pub(crate) type Place = (BufferId, Range<u64>);
+/// An operand's place: a buffer, some of its rows and their columns.
+pub(crate) type Place = (BufferId, grid::Place);
 
 fn overlap(a: &Place, b: &Place) -> bool {
-    a.0 == b.0 && a.1.start.max(b.1.start) < a.1.end.min(b.1.end)
+    a.0 == b.0 && a.1.overlaps(&b.1)
 }
 
 /// The first pair (input, output) that shares bytes and may not, or does not and must.
@@ -32,18 +33,27 @@ pub(crate) fn clash(graph: &Graph, node: &Node, reads: &[Place], writes: &[Place
 
 fn may_share(graph: &Graph, node: &Node, reads: &[Place], i: usize, (o, write): (usize, &Place)) -> bool {
     let read = &reads[i];
-    let lies_at =
-        |part: &Place, whole: &Place, offset: u64| part.0 == whole.0 && part.1.start == whole.1.start + offset;
-    let inside = |part: &Place, whole: &Place| whole.1.start <= part.1.start && part.1.end <= whole.1.end;
-    let unchanged = |j: usize| lies_at(&reads[j], write, row_offset(graph, &node.inputs[..j]));
+    let lies_at = |part: &Place, whole: &Place, (row, column): (u64, u64)| {
+        part.0 == whole.0
+            && part.1.rows.start == whole.1.rows.start + row
+            && part.1.columns.start == whole.1.columns.start + column
+    };
+    let inside = |part: &Place, whole: &Place| part.1.is_inside(&whole.1);
+    let unchanged = |axis, j: usize| lies_at(&reads[j], write, offset(graph, &node.inputs[..j], axis));
     match node.op {
-        Op::Concat(_) => unchanged(i) || (0..reads.len()).any(|j| unchanged(j) && inside(read, &reads[j])),
-        Op::Split(_) => lies_at(write, read, row_offset(graph, &node.outputs[..o])),
+        Op::Concat(Concat { axis }) => {
+            unchanged(axis, i) || (0..reads.len()).any(|j| unchanged(axis, j) && inside(read, &reads[j]))
+        }
+        Op::Split(Split { axis, .. }) => lies_at(write, read, offset(graph, &node.outputs[..o], axis)),
         _ => read == write && (node.op.in_place().contains(&(i, o)) || node.op.updates().contains(&(i, o))),
     }
 }
 
-/// Bytes of the values before a part, in a row of the whole.
-fn row_offset(graph: &Graph, before: &[ValueId]) -> u64 {
-    before.iter().map(|&id| super::content::rows_of(&graph.value(id).ty).stride).sum()
+/// Rows, or bytes in each row, of the values before a part in the whole.
+fn offset(graph: &Graph, before: &[ValueId], axis: Axis) -> (u64, u64) {
+    let grids = before.iter().map(|&id| super::content::rows_of(&graph.value(id).ty));
+    match axis {
+        Axis::Channels => (0, grids.map(|grid| grid.stride).sum()),
+        Axis::Batch => (grids.map(|grid| grid.rows).sum(), 0),
+    }
 }

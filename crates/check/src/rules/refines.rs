@@ -4,10 +4,9 @@
 //! Ops are pure, so it does not matter which run made a value, and a recomputed value is the value. A home that is
 //! updated twice, or read after its update, shows as a read of the wrong version.
 
-use super::content::{Atoms, Contents};
+use super::content::{Atoms, Contents, rows_of};
 use super::operands::{Place, clash};
 use crate::{Rule, Violation, describe};
-use std::ops::Range;
 use vdnn_graph::{Graph, Node, NodeId, Program, Role, ValueId};
 use vdnn_schedule::{Action, AlgoId, Region, Schedule};
 
@@ -106,7 +105,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(schedule: &'a Schedule, graph: &'a Graph) -> Self {
         let atoms = Atoms::of(graph);
-        let contents = Contents::new(schedule, &atoms);
+        let contents = Contents::new(schedule, graph, &atoms);
         let runs = vec![(0, None); graph.nodes().len()];
         Walk { schedule, graph, atoms, contents, runs, places: Default::default(), found: Vec::new() }
     }
@@ -120,8 +119,8 @@ impl<'a> Walk<'a> {
         for home in &self.schedule.homes {
             if self.graph.value(home.initial).producer.is_none() {
                 let buffer = home.buffer.index();
-                let columns = 0..self.contents.grids[buffer].stride;
-                self.contents.put(buffer, columns, self.atoms.string(home.initial));
+                let whole = self.contents.grids[buffer].whole();
+                self.contents.put(buffer, &whole, self.atoms.string(home.initial));
             }
         }
     }
@@ -191,8 +190,8 @@ impl<'a> Walk<'a> {
             let name = &node.name;
             self.report(index, format!("{name} may not read {input} at {from} and write {output} at {to}"));
         }
-        for (&value, (buffer, columns)) in node.outputs.iter().zip(outputs) {
-            self.contents.put(buffer.index(), columns.clone(), self.atoms.string(value));
+        for (&value, (buffer, place)) in node.outputs.iter().zip(outputs) {
+            self.contents.put(buffer.index(), place, self.atoms.string(value));
         }
     }
 
@@ -207,10 +206,11 @@ impl<'a> Walk<'a> {
     ) -> bool {
         places.clear();
         for (&value, region) in values.iter().zip(regions) {
-            let (grid, rows) = (self.contents.grids[region.buffer.index()], self.atoms.rows(value));
-            let columns = grid.columns(region).filter(|columns| columns.end - columns.start == rows.stride);
-            let columns = columns.filter(|_| grid.rows == rows.rows || rows.stride == 0);
-            let Some(columns) = columns else {
+            let ty = &self.graph.value(value).ty;
+            let (grid, rows) = (&self.contents.grids[region.buffer.index()], rows_of(ty));
+            let place = grid.place(region).filter(|place| place.width() == rows.stride);
+            let place = place.filter(|place| place.n_rows() == rows.rows || rows.stride == 0);
+            let Some(place) = place else {
                 let (name, value) = (&node.name, describe::value(self.schedule, value));
                 let at = describe::region(self.schedule, region);
                 let message =
@@ -218,15 +218,15 @@ impl<'a> Walk<'a> {
                 self.report(index, message);
                 return false;
             };
-            places.push((region.buffer, columns));
+            places.push((region.buffer, place));
         }
         true
     }
 
     /// Reports when a place does not hold a value that a node reads.
-    fn expect(&mut self, index: usize, node: &Node, value: ValueId, (buffer, columns): &Place) {
+    fn expect(&mut self, index: usize, node: &Node, value: ValueId, (buffer, place): &Place) {
         let string = self.atoms.string(value);
-        let Some(there) = self.contents.mismatch(buffer.index(), columns.clone(), string) else { return };
+        let Some(there) = self.contents.mismatch(buffer.index(), place, string) else { return };
         let what = format!("{} to read", node.name);
         let message = self.holds_instead(&what, value, *buffer, there.map(|segment| segment.atom));
         self.report(index, message);
@@ -246,27 +246,25 @@ impl<'a> Walk<'a> {
     }
 
     fn transfer(&mut self, index: usize, src: &Region, dst: &Region) {
-        let columns =
-            |region: &Region| -> Option<Range<u64>> { self.contents.grids[region.buffer.index()].columns(region) };
-        let width = |range: &Range<u64>| range.end - range.start;
-        let [from, to] = [src, dst].map(|region| self.contents.grids[region.buffer.index()].rows);
-        match (columns(src), columns(dst)) {
-            (Some(a), Some(b)) if width(&a) == width(&b) && from == to => {
-                self.contents.copy((src.buffer.index(), a), (dst.buffer.index(), b));
+        let [from, to] = [src, dst].map(|region| self.contents.grids[region.buffer.index()].place(region));
+        let copied = match (from, to) {
+            (Some(from), Some(to)) if from.width() == to.width() => {
+                self.contents.copy((src.buffer.index(), &from), (dst.buffer.index(), &to))
             }
-            _ => {
-                let [src, dst] = [src, dst].map(|region| describe::region(self.schedule, region));
-                self.report(index, format!("expected {src} and {dst} to be whole rows of one size"));
-            }
+            _ => false,
+        };
+        if !copied {
+            let [src, dst] = [src, dst].map(|region| describe::region(self.schedule, region));
+            self.report(index, format!("expected {src} and {dst} to be whole rows of one size"));
         }
     }
 
     /// Homes hold what the next iteration starts with, effects and metrics have happened.
     fn finish(&mut self) {
         for home in &self.schedule.homes {
-            let columns = 0..self.contents.grids[home.buffer.index()].stride;
+            let place = self.contents.grids[home.buffer.index()].whole();
             let string = self.atoms.string(home.last);
-            if let Some(there) = self.contents.mismatch(home.buffer.index(), columns, string) {
+            if let Some(there) = self.contents.mismatch(home.buffer.index(), &place, string) {
                 let there = there.map(|segment| segment.atom);
                 let message = self.holds_instead("the iteration to end with", home.last, home.buffer, there);
                 self.found.push(whole(message));

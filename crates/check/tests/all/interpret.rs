@@ -5,8 +5,9 @@
 //! start and end as two events, and others run between.
 
 use std::collections::VecDeque;
+use vdnn_graph::op::{Axis, Concat, Split};
 use vdnn_graph::{Op, Program, ValueId};
-use vdnn_schedule::{Action, BufferId, Region, Schedule, Space};
+use vdnn_schedule::{Action, BufferId, Home, Region, Schedule, Space};
 use vdnn_tensor::philox4x32_10;
 
 /// Regions and what is stored in them when a command ends.
@@ -22,6 +23,11 @@ fn compute(program: &Program, node: usize, inputs: &[Vec<u64>], lens: &[usize]) 
     let node_ref = &program.graph.nodes()[node];
     let samples = |id| program.graph.value(id).ty.shape.samples() as usize;
     match node_ref.op {
+        Op::Concat(Concat { axis: Axis::Batch }) => vec![inputs.concat()],
+        Op::Split(Split { axis: Axis::Batch, .. }) => {
+            let starts = lens.iter().scan(0, |at, len| Some(std::mem::replace(at, *at + len)));
+            starts.zip(lens).map(|(from, len)| inputs[0][from..from + len].to_vec()).collect()
+        }
         Op::Flatten | Op::Unflatten(_) => vec![inputs[0].clone()],
         Op::Concat(_) => {
             let n = samples(node_ref.outputs[0]);
@@ -143,7 +149,9 @@ pub fn run(schedule: &Schedule, program: &Program, seed: u64) -> Option<Vec<u64>
         }
     }
     interleave(&mut machine, seed).then(|| {
-        let homes = schedule.homes.iter().map(|home| machine.load(&machine.whole(home.buffer)));
+        // A buffer may be larger than what it holds.
+        let held = |home: &Home| Region::contiguous(home.buffer, 0, program.graph.value(home.last).ty.bytes());
+        let homes = schedule.homes.iter().map(|home| machine.load(&held(home)));
         homes.flatten().collect()
     })
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use vdnn_check::mutants::mutants;
 use vdnn_check::{Rule, check};
+use vdnn_graph::Program;
 
 const SEEDS: u64 = 12;
 
@@ -33,20 +34,20 @@ impl Tally {
     }
 }
 
-fn tally() -> BTreeMap<(Rule, &'static str), Tally> {
-    let program = network::twenty_layers();
-    let schedule = emit::emit(&program, Some("relu9"));
-    let expected = interpret::reference(&schedule, &program);
+fn tally(program: &Program, offloaded: &str) -> BTreeMap<(Rule, &'static str), Tally> {
+    let schedule = emit::emit(program, Some(offloaded));
+    assert_eq!(check(&schedule, program), []);
+    let expected = interpret::reference(&schedule, program);
     let mut tallies: BTreeMap<(Rule, &'static str), Tally> = BTreeMap::new();
     for mutant in mutants(&schedule) {
         let tally = tallies.entry((mutant.rule, mutant.operator)).or_default();
         tally.made += 1;
-        let violations = check(&mutant.schedule, &program);
+        let violations = check(&mutant.schedule, program);
         if !violations.is_empty() {
             tally.count(violations.iter().map(|violation| violation.rule).collect());
             continue;
         }
-        let differs = |seed: &u64| interpret::run(&mutant.schedule, &program, *seed).as_ref() != Some(&expected);
+        let differs = |seed: &u64| interpret::run(&mutant.schedule, program, *seed).as_ref() != Some(&expected);
         tally.harmful.extend((0..SEEDS).find(differs).map(|seed| (mutant.position, seed)));
     }
     tallies
@@ -67,7 +68,7 @@ fn table(tallies: &BTreeMap<(Rule, &'static str), Tally>) -> String {
 
 #[test]
 fn every_mutant_is_caught_or_harmless() {
-    let tallies = tally();
+    let tallies = tally(&network::twenty_layers(), "relu9");
     let text = table(&tallies);
     println!("{text}");
     assert!(tallies.values().all(|tally| tally.harmful.is_empty()), "some harmful mutants pass:\n{text}");
@@ -83,6 +84,19 @@ fn every_mutant_is_caught_or_harmless() {
         assert!(among >= 20, "expected {rule:?} to object to at least 20 mutants, found {among}");
         // Iterations that are joined and leave nothing behind cannot disturb each other: a second look, by design.
         assert!(alone >= 1 || rule == Rule::Sequence, "expected some mutant that only {rule:?} objects to");
+    }
+}
+
+/// The same where samples of one value lie in several buffers' rows, and slices of channels in some of the rows.
+#[test]
+fn every_mutant_of_a_split_batch_is_caught_or_harmless() {
+    let tallies = tally(&network::split_batch(), "relu");
+    let text = table(&tallies);
+    println!("{text}");
+    assert!(tallies.values().all(|tally| tally.harmful.is_empty()), "some harmful mutants pass:\n{text}");
+    for (operator, least) in [("samples at another place", 8), ("slice at another place", 4)] {
+        let tally = &tallies[&(Rule::Refines, operator)];
+        assert!(tally.caught >= least && tally.caught == tally.made, "{operator}:\n{text}");
     }
 }
 

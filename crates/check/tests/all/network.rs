@@ -2,7 +2,7 @@
 //! running statistics, and SGD right after each gradient.
 
 use std::collections::BTreeMap;
-use vdnn_graph::op::{BatchNorm, BatchNormUpdate, Concat, Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Sgd};
+use vdnn_graph::op::{Axis, BatchNorm, BatchNormUpdate, Concat, Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Sgd};
 use vdnn_graph::op::{SoftmaxCrossEntropy, Split, Unflatten};
 use vdnn_graph::{Graph, InPlace, LayerId, Op, Phase, Program, ValueId};
 use vdnn_tensor::{DType, TensorType};
@@ -128,9 +128,10 @@ impl Network {
                 self.update(&n("beta.step"), inputs[4], grads[2]);
             }
             Op::Add => inputs.iter().for_each(|&input| self.give(input, &n(&format!("d{}", input.0)), dy)),
-            Op::Concat(_) => {
-                let sections = inputs.iter().map(|&id| self.graph.value(id).ty.shape.dim(1)).collect();
-                let parts = self.back(Op::Split(Split { sections }), &n("split"), &[dy]);
+            Op::Concat(Concat { axis }) => {
+                let (axis, dimension) = (*axis, axis.dimension());
+                let sections = inputs.iter().map(|&id| self.graph.value(id).ty.shape.dim(dimension)).collect();
+                let parts = self.back(Op::Split(Split { sections, axis }), &n("split"), &[dy]);
                 inputs
                     .iter()
                     .zip(parts)
@@ -166,8 +167,29 @@ pub fn twenty_layers() -> Program {
     let a = net.conv("conv17", x, 2);
     let a = net.relu("relu17", a);
     let b = net.conv("conv18", x, 4);
-    let z = net.push(Op::Concat(Concat {}), "concat", &[a, b]);
+    let z = net.push(Op::Concat(Concat::default()), "concat", &[a, b]);
     let z = net.conv("conv19", z, 4);
+    net.train(z, labels)
+}
+
+/// Three images of which two and one run through branches one after the other; the parts are joined along the batch.
+pub fn split_batch() -> Program {
+    let mut net = Network::new("split batch");
+    let image = net.graph.input("image", f32(&[3, 3, 2, 2])).unwrap();
+    let labels = net.graph.input("labels", TensorType::new([3], DType::I32)).unwrap();
+    let cut = Op::Split(Split { sections: vec![2, 1], axis: Axis::Batch });
+    let images = net.graph.push("cut", cut, &[image]).unwrap();
+    let mut part = |part: usize| {
+        let x = net.conv(&format!("stem{part}"), images[part], 2);
+        let x = net.relu(&format!("relu{part}"), x);
+        let a = net.conv(&format!("a{part}"), x, 2);
+        let b = net.conv(&format!("b{part}"), x, 4);
+        net.push(Op::Concat(Concat::default()), &format!("joined{part}"), &[a, b])
+    };
+    let parts = [part(0), part(1)];
+    let z = net.push(Op::Concat(Concat::along(Axis::Batch)), "whole", &parts);
+    let z = net.relu("relu", z);
+    let z = net.conv("conv", z, 2);
     net.train(z, labels)
 }
 

@@ -38,7 +38,7 @@ fn slices(b: &mut Build, x: ValueId, dy: ValueId) -> Outcome {
     for op in [Op::Relu, Op::ReluMask] {
         let (left, right) = (b.push(op.clone(), &[x])?, b.push(op, &[dy])?);
         masks.extend([left.get(1), right.get(1)].into_iter().flatten().copied());
-        joined.push(b.push(Op::Concat(Concat {}), &[left[0], right[0]])?[0]);
+        joined.push(b.push(Op::Concat(Concat::default()), &[left[0], right[0]])?[0]);
     }
     masks.into_iter().for_each(|mask| b.bytes(mask));
     b.same(joined[0], joined[1]);

@@ -68,8 +68,8 @@ fn fused(cases: &mut Vec<Case>) {
             let (sum, other) = (b.push(Op::Add, &[x, r])?[0], b.push(Op::Add, &[r, r])?[0]);
             let y = with.relu(b, sum)?;
             let z = with.add_relu(b, other, x)?.0;
-            let whole = b.push(Op::Concat(Concat {}), &[y, z])?[0];
-            let parts = b.push(Op::Split(Split { sections: vec![dims[1], dims[1]] }), &[whole])?;
+            let whole = b.push(Op::Concat(Concat::default()), &[y, z])?[0];
+            let parts = b.push(Op::Split(Split::channels(vec![dims[1], dims[1]])), &[whole])?;
             let last = with.relu(b, parts[1])?;
             b.back(last);
             let statistics = b.push(Op::BatchNormStats, &[parts[0]])?;

@@ -104,8 +104,8 @@ fn sliced_convolutions(cases: &mut Vec<Case>) {
             let (x, wa, wb) = (b.x(&[3, 4, size, size]), b.parameter(&[5, 4, 3, 3]), b.parameter(&[6, 4, 3, 3]));
             let a = b.push(Op::Conv2d(conv), &[x, wa])?[0];
             let c = b.push(Op::Conv2d(conv), &[x, wb])?[0];
-            let whole = b.push(Op::Concat(Concat {}), &[a, c])?[0];
-            let parts = b.push(Op::Split(Split { sections: vec![5, 6] }), &[whole])?;
+            let whole = b.push(Op::Concat(Concat::default()), &[a, c])?[0];
+            let parts = b.push(Op::Split(Split::channels(vec![5, 6])), &[whole])?;
             let (we, wf) = (b.parameter(&[2, 5, 3, 3]), b.parameter(&[2, 6, 3, 3]));
             b.read(Op::Conv2d(conv), &[parts[0], we])?;
             b.read(Op::Conv2d(conv), &[parts[1], wf])?;
@@ -113,7 +113,7 @@ fn sliced_convolutions(cases: &mut Vec<Case>) {
             b.read(Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel: [3, 3] }), &[parts[1], dy])?;
             let data = Op::Conv2dDataGrad(Conv2dDataGrad { conv, input: [size, size] });
             let (da, db) = (b.push(data.clone(), &[dy, we])?[0], b.push(data, &[dy, wf])?[0]);
-            let both = b.push(Op::Concat(Concat {}), &[da, db])?[0];
+            let both = b.push(Op::Concat(Concat::default()), &[da, db])?[0];
             let last = b.push(Op::Relu, &[both])?[0];
             b.back(last);
             Ok(())
@@ -254,9 +254,9 @@ fn elementwise(cases: &mut Vec<Case>) {
         case(cases, format!("concat and split {dims:?}"), move |b| {
             let (x, y) = (b.x(&dims), b.x(&[dims[0], 5, dims[2], dims[3]]));
             let (a, c) = (b.push(Op::Relu, &[x])?[0], b.push(Op::Relu, &[y])?[0]);
-            let whole = b.push(Op::Concat(Concat {}), &[a, x, c, a])?[0];
+            let whole = b.push(Op::Concat(Concat::default()), &[a, x, c, a])?[0];
             let sections = vec![dims[1], 2 * dims[1], 5];
-            let parts = b.push(Op::Split(Split { sections }), &[whole])?;
+            let parts = b.push(Op::Split(Split::channels(sections)), &[whole])?;
             for part in &parts {
                 b.read(Op::Relu, &[*part])?;
             }

@@ -81,7 +81,7 @@ fn slices(b: &mut Build, n: u64) -> Outcome {
     let (x, wa, wb) = (b.x(&[n, 8, 13, 13]), b.parameter(&[5, 8, 3, 3]), b.parameter(&[6, 8, 3, 3]));
     let a = b.push(Op::Conv2d(conv), &[x, wa])?[0];
     let c = b.push(Op::Conv2d(conv), &[x, wb])?[0];
-    let whole = b.push(Op::Concat(Concat {}), &[a, c])?[0];
+    let whole = b.push(Op::Concat(Concat::default()), &[a, c])?[0];
     b.read(Op::Relu, &[whole])
 }
 

@@ -37,7 +37,7 @@ pub fn cases(cases: &mut Vec<Case>) {
     case(cases, "conv2d_stats into a concatenation".to_string(), |b| {
         let (x, w) = (b.x(&[4, 16, 14, 14]), b.x(&[24, 16, 3, 3]));
         let y = both(b, Conv2d { padding: [1; 2], ..Conv2d::default() }, [x, w])?;
-        let whole = b.push(Op::Concat(Concat {}), &[x, y])?[0];
+        let whole = b.push(Op::Concat(Concat::default()), &[x, y])?[0];
         let stride = Conv2d { stride: [2; 2], ..Conv2d::default() };
         let last = b.x(&[8, 40, 1, 1]);
         b.read(Op::Conv2d(stride), &[whole, last])

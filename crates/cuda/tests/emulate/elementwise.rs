@@ -3,7 +3,7 @@
 use crate::tensor::{PLACES, Place, Tensor, assert_close, normal, run};
 use crate::{emulator, tensor};
 use vdnn_cuda::kernels;
-use vdnn_graph::op::{Concat, Op, Split, mask_type};
+use vdnn_graph::op::{Axis, Concat, Op, Split, mask_type};
 
 /// Shapes with whole tiles, tails, and several tiles a row.
 const SHAPES: [[u64; 4]; 4] = [[2, 3, 5, 7], [3, 8, 4, 4], [1, 1, 1, 1], [2, 5, 45, 45]];
@@ -98,7 +98,7 @@ fn concat_and_split_place_channels() {
         let inputs: Vec<Tensor> = parts.iter().map(|(c, v)| Tensor::new(&[2, *c, 5, 7], place, v)).collect();
         let operands: Vec<_> = inputs.iter().map(Tensor::operand).collect();
         let whole = Tensor::filled(&[2, 6, 5, 7], place, 0.0);
-        if !run(&Op::Concat(Concat {}), &operands, &[whole.operand()]) {
+        if !run(&Op::Concat(Concat::default()), &operands, &[whole.operand()]) {
             return;
         }
         let sample =
@@ -107,7 +107,29 @@ fn concat_and_split_place_channels() {
         assert_close("concat", &whole.values(), &expected, 0.0);
         let back: Vec<Tensor> = parts.iter().map(|(c, _)| Tensor::filled(&[2, *c, 5, 7], place, 0.0)).collect();
         let outputs: Vec<_> = back.iter().map(Tensor::operand).collect();
-        run(&Op::Split(Split { sections: vec![2, 3, 1] }), &[whole.operand()], &outputs);
+        run(&Op::Split(Split::channels(vec![2, 3, 1])), &[whole.operand()], &outputs);
+        for (part, (_, values)) in back.iter().zip(&parts) {
+            assert_eq!(&part.values(), values);
+        }
+    }
+}
+
+#[test]
+fn concat_and_split_place_samples() {
+    for place in PLACES {
+        let parts: Vec<(u64, Vec<f32>)> = [2, 1].map(|n| (n, normal(n * 3 * 35, n))).into();
+        let inputs: Vec<Tensor> = parts.iter().map(|(n, v)| Tensor::new(&[*n, 3, 5, 7], place, v)).collect();
+        let operands: Vec<_> = inputs.iter().map(Tensor::operand).collect();
+        let whole = Tensor::filled(&[3, 3, 5, 7], place, 0.0);
+        if !run(&Op::Concat(Concat::along(Axis::Batch)), &operands, &[whole.operand()]) {
+            return;
+        }
+        let expected: Vec<f64> = parts.iter().flat_map(|(_, v)| v).map(|&v| f64::from(v)).collect();
+        assert_close("concat", &whole.values(), &expected, 0.0);
+        let back: Vec<Tensor> = parts.iter().map(|(n, _)| Tensor::filled(&[*n, 3, 5, 7], place, 0.0)).collect();
+        let outputs: Vec<_> = back.iter().map(Tensor::operand).collect();
+        let op = Op::Split(Split { sections: vec![2, 1], axis: Axis::Batch });
+        run(&op, &[whole.operand()], &outputs);
         for (part, (_, values)) in back.iter().zip(&parts) {
             assert_eq!(&part.values(), values);
         }

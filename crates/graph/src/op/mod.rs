@@ -37,7 +37,7 @@ pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad};
 pub use avg_pool2d::{AvgPool2d, AvgPool2dGrad};
 pub use batch_norm::{BatchNorm, BatchNormUpdate};
 pub use cast::Cast;
-pub use concat::{Concat, Split};
+pub use concat::{Axis, Concat, Split};
 pub use conv2d::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
 pub use dropout::Dropout;
 pub use flatten::Unflatten;
@@ -140,9 +140,9 @@ pub enum Op {
     LinearWeightGrad,
     /// (A, B) → A + B.
     Add,
-    /// (A, B, …) → their channels one after the other.
+    /// (A, B, …) → their channels or samples one after the other.
     Concat(Concat),
-    /// (Y) → its channels cut into parts; the backward of concat.
+    /// (Y) → its channels or samples cut into parts; the backward of concat.
     Split(Split),
     /// (X `[N, …]`) → `[N, features]`. A view.
     Flatten,

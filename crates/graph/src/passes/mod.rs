@@ -7,6 +7,7 @@
 //!            max_pool2d                             max_pool2d_indices
 //!   stem     conv2d of an image of few channels     conv2d of the unfolded image
 //!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
+//!   split_batch      conv2d ─► relu ─► … of N samples                 the same of one part of them after the other
 //!   fuse_gradients   max_pool2d_indices_grad ─► relu_bias_grad     max_pool2d_relu_bias_grad      ┐ the passes that come
 //!   fuse_statistics  conv2d ─► batch_norm_stats, in f16            conv2d_stats                   │ after differentiation
 //!   group    cast, sgd, batch_norm_update           several in one launch               ┘
@@ -22,6 +23,7 @@ mod fuse_statistics;
 mod group;
 mod mixed;
 mod rebuild;
+mod split_batch;
 mod stem;
 
 pub use fuse::fuse;
@@ -29,6 +31,7 @@ pub use fuse_gradients::fuse_gradients;
 pub use fuse_statistics::fuse_statistics;
 pub use group::{GROUP_BYTES, GROUP_MEMBERS, group};
 pub use mixed::{CHANNEL_MULTIPLE, mixed};
+pub use split_batch::{Frontiers, SplitBatch, frontiers, split_batch, whole_batch};
 pub use stem::stem;
 
 use crate::{Graph, GraphError, ValueId};

@@ -9,6 +9,12 @@ pub(super) struct Rebuild<'a> {
     values: Vec<Option<ValueId>>,
 }
 
+fn not_differentiated(pass: &'static str, old: &Graph) -> Result<(), GraphError> {
+    let Some(node) = old.nodes().iter().find(|node| node.phase != Phase::Forward) else { return Ok(()) };
+    let reason = "expected forward nodes only; passes come before differentiation".to_string();
+    Err(GraphError::Pass { pass, graph: old.name.clone(), place: node.name.clone(), reason })
+}
+
 /// The graph as it is.
 pub(super) fn same(graph: &Graph) -> Rewritten {
     Rewritten { graph: graph.clone(), values: graph.value_ids().map(Some).collect() }
@@ -20,10 +26,7 @@ impl<'a> Rebuild<'a> {
     /// # Errors
     /// [`GraphError::Pass`] for a graph that has been differentiated.
     pub fn new(pass: &'static str, old: &'a Graph) -> Result<Self, GraphError> {
-        if let Some(node) = old.nodes().iter().find(|node| node.phase != Phase::Forward) {
-            let reason = "expected forward nodes only; passes come before differentiation".to_string();
-            return Err(GraphError::Pass { pass, graph: old.name.clone(), place: node.name.clone(), reason });
-        }
+        not_differentiated(pass, old)?;
         Self::whole(old)
     }
 
@@ -32,11 +35,25 @@ impl<'a> Rebuild<'a> {
     /// # Errors
     /// As pushing the sources into an empty graph.
     pub fn whole(old: &'a Graph) -> Result<Self, GraphError> {
+        let mut rebuild = Self::sources(old)?;
+        for layer in old.layers() {
+            rebuild.new.begin_layer(&layer.name);
+        }
+        Ok(rebuild)
+    }
+
+    /// The same as [`Rebuild::new`] without layers, for a pass that makes other ones.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bare(pass: &'static str, old: &'a Graph) -> Result<Self, GraphError> {
+        not_differentiated(pass, old)?;
+        Self::sources(old)
+    }
+
+    fn sources(old: &'a Graph) -> Result<Self, GraphError> {
         let mut new = Graph::new(&old.name);
         new.precision = old.precision;
-        for layer in old.layers() {
-            new.begin_layer(&layer.name);
-        }
         let mut values = vec![None; old.values().len()];
         for id in old.value_ids().filter(|&id| old.value(id).producer.is_none()) {
             let value = old.value(id);

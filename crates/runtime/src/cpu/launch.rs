@@ -51,6 +51,7 @@ pub fn launch(launch: Launch<'_>) -> Result<(), DeviceError> {
         return plan.run(launch);
     }
     match supported(launch.op, launch.input_types, launch.output_types)? {
+        DType::U8 => bytes(launch),
         DType::F64 => run::<f64>(launch),
         _ => run::<f32>(launch),
     }
@@ -65,11 +66,20 @@ pub(super) fn supported(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) 
     let plain = all.all(|ty| ty.layout == Layout::default() && !ty.dtype.is_half());
     match outputs.first().map(|ty| ty.dtype) {
         Some(dtype @ (DType::F32 | DType::F64)) if plain => Ok(dtype),
+        Some(DType::U8) if plain && matches!(op, Op::Split(_)) => Ok(DType::U8),
         _ => Err(DeviceError::Unsupported {
             device: "cpu (f32 and f64 in NCHW order; f32, f16 and bf16 in both orders)".to_string(),
             op: op.kind().to_string(),
             operands: inputs.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", "),
         }),
+    }
+}
+
+/// What images are put through while they are bytes.
+fn bytes(launch: Launch<'_>) -> Result<(), DeviceError> {
+    match launch.op {
+        Op::Split(op) => concat::split_bytes(launch, op.axis),
+        _ => unreachable!("`supported` names bytes for a split alone"),
     }
 }
 
@@ -113,8 +123,8 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::LinearDataGrad => linear::data_grad::<T>(launch),
         Op::LinearWeightGrad => linear::weight_grad::<T>(launch),
         Op::Add => add::forward::<T>(launch),
-        Op::Concat(_) => concat::forward::<T>(launch),
-        Op::Split(_) => concat::split::<T>(launch),
+        Op::Concat(op) => concat::forward::<T>(launch, op.axis),
+        Op::Split(op) => concat::split::<T>(launch, op.axis),
         Op::Flatten | Op::Unflatten(_) => flatten::copy::<T>(launch),
         Op::Dropout(op) | Op::DropoutGrad(op) => dropout::mask::<T>(op, launch),
         Op::SoftmaxCrossEntropy(op) => softmax_cross_entropy::forward::<T>(op, launch),

@@ -3,7 +3,7 @@
 use crate::golden::{Elements, Form, Operand, Real, run, types};
 use vdnn_graph::Op;
 use vdnn_graph::op::{
-    Adam, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Concat, Conv2d, Conv2dDataGrad, Conv2dWeightGrad,
+    Adam, AvgPool2d, AvgPool2dGrad, Axis, BatchNorm, BatchNormUpdate, Concat, Conv2d, Conv2dDataGrad, Conv2dWeightGrad,
     MaxPool2d, Sgd, SoftmaxCrossEntropy, Split, Window,
 };
 use vdnn_runtime::cpu::{Input, Launch, Output, choices_of, launch, pieces_of};
@@ -122,8 +122,8 @@ fn b16_empty_batch() {
         (Op::AvgPool2d(avg), vec![y.clone()]),
         (Op::AvgPool2dGrad(AvgPool2dGrad { pool: avg, input: [8, 8] }), vec![half]),
         (Op::Add, vec![y.clone(), y.clone()]),
-        (Op::Concat(Concat {}), vec![y.clone(), y.clone()]),
-        (Op::Split(Split { sections: vec![1, 3] }), vec![y.clone()]),
+        (Op::Concat(Concat::default()), vec![y.clone(), y.clone()]),
+        (Op::Split(Split::channels(vec![1, 3])), vec![y.clone()]),
         (Op::Flatten, vec![y]),
         (Op::Linear, vec![flat.clone(), random(&[5, 6], 2), random(&[5], 3)]),
         (Op::LinearDataGrad, vec![out.clone(), random(&[5, 6], 2)]),
@@ -242,7 +242,7 @@ fn concat_and_split_move_only_what_must_move() {
     let (types, whole) = ([part(1), part(2)], [part(3)]);
     let b: Vec<f32> = (0..8).map(|i| i as f32).collect();
     let mut z = [-1.0f32; 12];
-    let op = Op::Concat(Concat {});
+    let op = Op::Concat(Concat::default());
     let call = Launch {
         node: "join",
         op: &op,
@@ -255,7 +255,7 @@ fn concat_and_split_move_only_what_must_move() {
     };
     launch(call).unwrap();
     assert_eq!(z, [-1.0, -1.0, 0.0, 1.0, 2.0, 3.0, -1.0, -1.0, 4.0, 5.0, 6.0, 7.0]);
-    let op = Op::Split(Split { sections: vec![1, 2] });
+    let op = Op::Split(Split::channels(vec![1, 2]));
     let mut moved = [0.0f32; 8];
     let call = Launch {
         node: "cut",
@@ -269,6 +269,42 @@ fn concat_and_split_move_only_what_must_move() {
     };
     launch(call).unwrap();
     assert_eq!(moved.as_slice(), b);
+}
+
+/// The same for samples, of numbers and of images that come as bytes.
+#[test]
+fn samples_are_joined_and_cut() {
+    let part = |n, dtype| TensorType::new([n, 2], dtype);
+    let (types, whole) = ([part(1, DType::F32), part(2, DType::F32)], [part(3, DType::F32)]);
+    let (a, b, mut z) = ([1.0f32, 2.0], [3.0f32, 4.0, 5.0, 6.0], [0.0f32; 6]);
+    let op = Op::Concat(Concat::along(Axis::Batch));
+    let call = Launch {
+        node: "join",
+        op: &op,
+        input_types: &types,
+        output_types: &whole,
+        algorithm: "loop",
+        inputs: vec![Input::F32(View::from_slice(&a)), Input::F32(View::from_slice(&b))],
+        outputs: vec![Output::F32(ViewMut::from_slice(&mut z))],
+        workspace: None,
+    };
+    launch(call).unwrap();
+    assert_eq!(z, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let op = Op::Split(Split { sections: vec![1, 2], axis: Axis::Batch });
+    let (types, whole) = ([part(1, DType::U8), part(2, DType::U8)], [part(3, DType::U8)]);
+    let (image, mut rest) = ([1u8, 2, 3, 4, 5, 6], [0u8; 4]);
+    let call = Launch {
+        node: "cut",
+        op: &op,
+        input_types: &whole,
+        output_types: &types,
+        algorithm: "loop",
+        inputs: vec![Input::U8(View::from_slice(&image))],
+        outputs: vec![Output::InPlace(0), Output::U8(ViewMut::from_slice(&mut rest))],
+        workspace: None,
+    };
+    launch(call).unwrap();
+    assert_eq!(rest, [3, 4, 5, 6]);
 }
 
 #[test]

@@ -283,8 +283,8 @@ fn everything_between() {
         let grad = op::MaxPool2dIndicesGrad { pool, input: [6, 4] };
         check(&Op::MaxPool2dIndicesGrad(grad), &with(&[&indices, &y]));
         check(&Op::AdaptiveAvgPool2d(op::AdaptiveAvgPool2d { output: [1, 1] }), &with(&[&x]));
-        check(&Op::Concat(op::Concat {}), &with(&[&x, &image([2, 3, 6, 4], dtype, 0)]));
-        check(&Op::Split(op::Split { sections: vec![2, 3] }), &with(&[&x]));
+        check(&Op::Concat(op::Concat::default()), &with(&[&x, &image([2, 3, 6, 4], dtype, 0)]));
+        check(&Op::Split(op::Split::channels(vec![2, 3])), &with(&[&x]));
         let matrix = |dims: [u64; 2]| TensorType::new(dims, dtype);
         check(&Op::Linear, &[matrix([4, 6]), matrix([3, 6]), vector(3)]);
         check(&Op::LinearDataGrad, &[matrix([4, 3]), matrix([3, 6])]);

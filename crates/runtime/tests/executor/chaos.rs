@@ -131,13 +131,13 @@ fn branches(in_place: InPlace) -> Arc<Program> {
     let w3 = g.parameter("w3", f32s([12, 8, 1, 1])).unwrap();
     let a = g.push("a", Op::Conv2d(CONV), &[image, w1]).unwrap()[0];
     let b = g.push("b", Op::Conv2d(CONV), &[image, w2]).unwrap()[0];
-    let z = g.push("z", Op::Concat(Concat {}), &[a, b]).unwrap()[0];
-    let parts = g.push("s", Op::Split(Split { sections: vec![6, 2] }), &[z]).unwrap();
+    let z = g.push("z", Op::Concat(Concat::default()), &[a, b]).unwrap()[0];
+    let parts = g.push("s", Op::Split(Split::channels(vec![6, 2])), &[z]).unwrap();
     let p = g.push("p", Op::Relu, &[parts[0]]).unwrap()[0];
     let q = g.push("q", Op::Relu, &[parts[1]]).unwrap()[0];
-    let y = g.push("y", Op::Concat(Concat {}), &[q, p]).unwrap()[0];
+    let y = g.push("y", Op::Concat(Concat::default()), &[q, p]).unwrap()[0];
     let c = g.push("c", Op::Conv2d(CONV), &[y, w3]).unwrap()[0];
-    let twice = g.push("twice", Op::Concat(Concat {}), &[c, c]).unwrap()[0];
+    let twice = g.push("twice", Op::Concat(Concat::default()), &[c, c]).unwrap()[0];
     let out = g.state("out", g.value(twice).ty.clone()).unwrap();
     let _ = out;
     Arc::new(Program::linearize(g, in_place).unwrap())

@@ -215,8 +215,8 @@ fn branches(shared: bool) -> Graph {
     };
     let a = branch(&mut graph, "a");
     let b = if shared { a } else { branch(&mut graph, "b") };
-    let joined = graph.push("join", Op::Concat(Concat {}), &[a, b]).unwrap()[0];
-    graph.push("cut", Op::Split(Split { sections: vec![2, 4] }), &[joined]).unwrap();
+    let joined = graph.push("join", Op::Concat(Concat::default()), &[a, b]).unwrap()[0];
+    graph.push("cut", Op::Split(Split::channels(vec![2, 4])), &[joined]).unwrap();
     graph.push("flat", Op::Flatten, &[joined]).unwrap();
     graph
 }

@@ -8,4 +8,5 @@ mod policies;
 mod random_fused;
 mod rounding;
 mod setup;
+mod split_batch;
 mod streaming;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use vdnn_datasets::{Dataset, Split, fashion_mnist_sample};
-use vdnn_graph::passes::Passes;
+use vdnn_graph::passes::{Passes, SplitBatch};
 use vdnn_layers::{Mode, Net};
 use vdnn_memory::{Budgets, Options, State, policies};
 use vdnn_models::Options as ModelOptions;
@@ -31,6 +31,7 @@ pub struct Setup<'a> {
     pub batch: u64,
     pub dtype: DType,
     pub passes: Passes,
+    pub split: Option<SplitBatch>,
     pub network: BuildNet,
     pub learning_rate: f64,
     pub staging: bool,
@@ -60,6 +61,7 @@ impl Default for Setup<'_> {
             batch: 4,
             dtype: DType::F32,
             passes: Passes::NONE,
+            split: None,
             network: |model, options| vdnn_models::build(model, options).map_err(Into::into),
             learning_rate: 0.01,
             staging: false,
@@ -107,6 +109,7 @@ impl Outcome {
 
 pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
     let (model, dtype, passes, network) = (setup.model.to_string(), setup.dtype, setup.passes, setup.network);
+    let split = setup.split.clone();
     let build = move |batch_size: u64, mode: Mode| {
         let options = ModelOptions {
             batch_size,
@@ -118,6 +121,7 @@ pub fn trainer(setup: &Setup<'_>) -> Result<Trainer, TrainError> {
             seed: 7,
             dtype,
             passes,
+            split_batch: split.clone(),
             ..ModelOptions::default()
         };
         network(&model, &options)

@@ -28,6 +28,13 @@ pub struct ModelArgs {
     /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
     #[arg(long, value_parser = fuse, default_value = "auto")]
     pub fuse: Fuse,
+    /// Parts of the batch that the network runs on one after the other from the images on, as far as samples are treated
+    /// independently and it lowers what the largest kernel needs (1: the whole batch at once).
+    #[arg(long, value_name = "K")]
+    pub split_batch: Option<u64>,
+    /// The value at which the parts of --split-batch are joined, in place of the one that was found.
+    #[arg(long, value_name = "VALUE", requires = "split_batch")]
+    pub split_at: Option<String>,
     /// Probability of dropping, for networks that have dropout.
     #[arg(long)]
     pub dropout: Option<f64>,
@@ -49,6 +56,8 @@ impl ModelArgs {
             classes: None,
             dtype: Dtype::F32,
             fuse: Fuse::Auto,
+            split_batch: None,
+            split_at: None,
             dropout: None,
             smoothing: 0.0,
             seed: None,

@@ -55,6 +55,12 @@ pub struct CompareCommand {
     /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
     #[arg(long, value_parser = fuse, default_value = "auto")]
     fuse: Fuse,
+    /// Parts of the batch that networks run on one after the other from the images on; see `vdnn plan --help`.
+    #[arg(long, value_name = "K")]
+    split_batch: Option<u64>,
+    /// The value at which those parts are joined, in place of the one that was found.
+    #[arg(long, value_name = "VALUE", requires = "split_batch")]
+    split_at: Option<String>,
     /// Policies, separated by commas (all of `vdnn policies` unless given).
     #[arg(long, alias = "policy", value_delimiter = ',')]
     policies: Vec<String>,
@@ -254,8 +260,10 @@ fn costs(args: &CompareCommand) -> Result<Vec<Costs>> {
 }
 
 fn program_of(args: &CompareCommand, model: &str, batch_size: u64) -> Result<Program> {
-    let CompareCommand { image_size, classes, dtype, fuse, .. } = *args;
-    let model = ModelArgs { batch_size, image_size, classes, dtype, fuse, ..ModelArgs::of(model) };
+    let CompareCommand { image_size, classes, dtype, fuse, split_batch, .. } = *args;
+    let split_at = args.split_at.clone();
+    let of = ModelArgs::of(model);
+    let model = ModelArgs { batch_size, image_size, classes, dtype, fuse, split_batch, split_at, ..of };
     let build = resolve::network(&model, resolve::FromData::default(), 0)?;
     let net = program::network(&build, batch_size, Mode::Train)?;
     Ok(program::training(net, &resolve::optimization(&args.optimizer)?)?)

@@ -16,6 +16,7 @@ mod plan;
 mod profile;
 mod progress;
 mod resolve;
+mod split;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -135,12 +136,15 @@ fn print_line(text: &str) {
 /// The JSON of a failure; below the floor with what would be needed.
 fn failure(error: &anyhow::Error) -> Value {
     let mut document = json!({ "error": format!("{error:#}") });
-    if let Some(TrainError::Plan(PlanError::Infeasible(refusal))) = error.downcast_ref::<TrainError>() {
+    let advised = error.downcast_ref::<split::Advised>();
+    let refusal = advised.map(|advised| &advised.refusal).or_else(|| error.downcast_ref::<TrainError>());
+    if let Some(TrainError::Plan(PlanError::Infeasible(refusal))) = refusal {
         let largest: Vec<Value> =
             refusal.largest.iter().map(|buffer| json!({ "name": buffer.name, "bytes": buffer.bytes })).collect();
         document["floor_bytes"] = json!(refusal.floor);
         document["step"] = json!(refusal.step);
         document["largest"] = json!(largest);
+        document["split_batch"] = json!(advised.map(|advised| advised.parts));
     }
     document
 }

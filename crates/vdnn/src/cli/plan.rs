@@ -3,6 +3,7 @@
 use super::Report;
 use super::args::{ModelArgs, OptimizerArgs, PlanArgs, factor};
 use super::costs::Costs;
+use super::split::{Beside, advise_plan};
 use super::{explain, extents, resolve};
 use anyhow::Result;
 use clap::Args;
@@ -50,6 +51,8 @@ struct Explained {
     /// Of the plain program: a figure of the network.
     feature_map_bytes: u64,
     planning_seconds: f64,
+    /// The floors of the whole batch, where this one is split.
+    split: Option<Beside>,
 }
 
 /// Plans and reports.
@@ -62,7 +65,11 @@ pub fn run(args: &PlanCommand) -> Result<Report> {
     let price = |program: &Program| costs.estimate(program).map(|priced| priced.table);
     let subject = Subject::priced(program, settings.take_encodings(), price)?;
     let value = args.explain.as_deref().map(|name| explain::find(&subject, name)).transpose()?;
-    let explained = explain(subject, costs.name().to_string(), &settings)?;
+    let sources = (&args.model, &args.optimizer);
+    let split = Beside::of(&subject.plain.program, sources, &costs, &settings)?;
+    let explained = explain(subject, costs.name().to_string(), &settings);
+    let explained = explained.map_err(|error| advise_plan(error, sources, &costs, &settings))?;
+    let explained = Explained { split, ..explained };
     if let Some(path) = &args.plan.out {
         resolve::write_schedule(path, &explained.planned.schedule)?;
     }
@@ -104,6 +111,7 @@ fn explain(subject: Subject, machine: String, settings: &Settings) -> Result<Exp
         predicted_ms: timeline.seconds * 1e3,
         oracle_ms: oracle_seconds(problem.program, problem.kernels) * 1e3,
         planning_seconds,
+        split: None,
         planned,
     })
 }
@@ -135,6 +143,7 @@ fn document(model: &str, explained: &Explained, settings: &Settings) -> Value {
         "oracle_ms": explained.oracle_ms,
         "lower_bound_ms": explained.bound.seconds * 1e3,
         "lower_bound": lower_bound(explained),
+        "split": explained.split.as_ref().map(Beside::document),
         "feature_map_bytes": explained.feature_map_bytes,
         "streamed_bytes": planned.streamed_bytes(),
         "parameter_bytes": graph.bytes_of(Role::Parameter),
@@ -205,6 +214,7 @@ fn describe(explained: &Explained, settings: &Settings) -> String {
         ("live at the peak", live_at_peak(explained)),
         ("floor of the policy", bytes(explained.floor)),
         ("any kernel by itself", bytes(explained.floor_bound)),
+        ("split", explained.split.as_ref().map_or("nothing".to_string(), Beside::to_string)),
         ("host memory", bytes(schedule.peak_bytes(Space::Host))),
         ("on disk", on_disk(&planned.schedule)),
         ("offloaded per step", bytes(schedule.transfer_bytes(Direction::Offload))),

@@ -7,7 +7,7 @@ use vdnn::device::DeviceName;
 use vdnn_autograd::{Optimizer, UpdateAt};
 use vdnn_graph::Precision;
 use vdnn_graph::op::{Adam, Normalise, Sgd};
-use vdnn_graph::passes::Passes;
+use vdnn_graph::passes::{Passes, SplitBatch};
 use vdnn_layers::{Mode, Net};
 use vdnn_memory::{Budgets, MemoryPolicy, Options, policies};
 use vdnn_models::Options as ModelOptions;
@@ -58,6 +58,7 @@ pub fn network(
         precision,
         bytes: data.bytes,
         passes: Passes { fuse, storage },
+        split_batch: args.split_batch.map(|parts| SplitBatch { parts, at: args.split_at.clone() }),
     };
     Ok(move |batch_size, mode| spec.build(&ModelOptions { batch_size, mode, ..options.clone() }).map_err(Into::into))
 }

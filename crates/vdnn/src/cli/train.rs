@@ -6,7 +6,7 @@ use super::Report;
 use super::args::{DataArgs, DeviceArgs, ModelArgs, OptimizerArgs, PlanArgs, number};
 use super::data::{Run, open_data, with_data_shape};
 use super::progress::in_words;
-use super::resolve;
+use super::{resolve, split};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use epochs::Log;
@@ -18,7 +18,7 @@ use vdnn_datasets::{LastBatch, Position};
 use vdnn_runtime::Device;
 use vdnn_schedule::{Direction, Space};
 use vdnn_tensor::format_bytes;
-use vdnn_train::{Checkpoint, Decay, LearningRate, Recipe, RunState, Trainer};
+use vdnn_train::{Checkpoint, Decay, LearningRate, Recipe, RunState, TrainError, Trainer};
 
 /// More kernel threads than any processor has cores for.
 const MAX_THREADS: usize = 1024;
@@ -105,7 +105,11 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
     let mut run = Run::new(&splits, batch_size, seed, &args.data)?;
     run.last = if args.last_batch == Last::Keep { LastBatch::Keep } else { LastBatch::Drop };
     let recipe = recipe(args, &run, name, seed)?;
-    let mut trainer = Trainer::new(&build, device, &recipe)?;
+    let advise = |error: TrainError| {
+        let build = |model: &ModelArgs| with_data_shape(model, &splits, args.data.images, seed);
+        split::advise_training(error.into(), (&args.model, &args.optimizer), build)
+    };
+    let mut trainer = Trainer::new(&build, device, &recipe).map_err(advise)?;
     if let Some(path) = &args.plan.out {
         resolve::write_schedule(path, &trainer.planned().schedule)?;
     }

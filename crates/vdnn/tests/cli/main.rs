@@ -11,6 +11,7 @@ mod failures;
 mod feeding;
 mod mixed;
 mod resume;
+mod split_batch;
 
 use assert_cmd::Command;
 use serde_json::Value;

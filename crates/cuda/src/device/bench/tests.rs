@@ -28,7 +28,7 @@ fn forked() -> Graph {
     let conv = || Op::Conv2d(Conv2d::default());
     let a = graph.push("a", conv(), &[image, wa]).unwrap()[0];
     let b = graph.push("b", conv(), &[image, wb]).unwrap()[0];
-    let whole = graph.push("whole", Op::Concat(Concat {}), &[a, b]).unwrap()[0];
+    let whole = graph.push("whole", Op::Concat(Concat::default()), &[a, b]).unwrap()[0];
     let relu = graph.push("relu", Op::Relu, &[whole]).unwrap()[0];
     let c = graph.push_at("c", conv(), &[relu, wc], Phase::Forward, LayerId(0)).unwrap()[0];
     graph.read_back(c);

@@ -114,11 +114,11 @@ fn concat_and_split_move_pixels() {
         let whole = Half::filled(nhwc(&dims(parts[0] + parts[1]), dtype, 0), Place::Sliced, 7.0);
         let [a, b] =
             [(parts[0], 1), (parts[1], 2)].map(|(c, s)| Half::normal(nhwc(&dims(c), dtype, 0), Place::Dense, s));
-        if !run(&Op::Concat(Concat {}), &[a.0.operand(), b.0.operand()], &[whole.operand()]) {
+        if !run(&Op::Concat(Concat::default()), &[a.0.operand(), b.0.operand()], &[whole.operand()]) {
             return;
         }
         let [c, d] = parts.map(|c| Half::filled(nhwc(&dims(c), dtype, 0), Place::Odd, 7.0));
-        run(&Op::Split(Split { sections: parts.to_vec() }), &[whole.operand()], &[c.operand(), d.operand()]);
+        run(&Op::Split(Split::channels(parts.to_vec())), &[whole.operand()], &[c.operand(), d.operand()]);
         assert_eq!((c.values(), d.values()), (a.1, b.1));
     }
 }

@@ -93,7 +93,7 @@ impl Stage {
 
     /// Channels one after the other.
     pub fn concat(&mut self, parts: &[ValueId]) -> ValueId {
-        self.forward("concat", Op::Concat(Concat {}), parts, false)
+        self.forward("concat", Op::Concat(Concat::default()), parts, false)
     }
 
     /// 2 × 2 maxima.
@@ -180,7 +180,7 @@ impl Stage {
             Op::LocalResponseNorm(norm) => (Op::LocalResponseNormGrad(*norm), vec![x, dy]),
             Op::Concat(_) => {
                 let sections = step.inputs.iter().map(|&part| self.graph.value(part).ty.shape.dim(1)).collect();
-                let parts = self.push(step, "grad", Op::Split(Split { sections }), &[dy]);
+                let parts = self.push(step, "grad", Op::Split(Split::channels(sections)), &[dy]);
                 return step.inputs.iter().zip(parts).for_each(|(&input, part)| self.give(step, input, part));
             }
             Op::Add => return step.inputs.iter().for_each(|&input| self.give(step, input, dy)),
