@@ -16,7 +16,7 @@ const LABELS: [i32; 5] = [1, 0, 2, 2, 1];
 const ALGORITHMS: [&[&str]; 5] =
     [&["direct"], &["tiles", "gemm"], &["im2col", "gemm"], &["winograd2", "direct"], &["winograd4", "gemm"]];
 
-fn build(body: fn(&mut Net, ValueId) -> Result<ValueId, LayerError>) -> Net {
+fn build(body: Body) -> Net {
     let image = [2, 8, 8];
     let options = NetOptions { batch_size: 5, image, dtype: DType::F64, seed: 5, ..NetOptions::default() };
     let mut net = Net::new("test", &options).unwrap();
@@ -58,8 +58,9 @@ fn inception(net: &mut Net, image: ValueId) -> Result<ValueId, LayerError> {
     AvgPool2d::new(2, 2).push(net, "pool2", x)
 }
 
-const NETS: [(&str, fn(&mut Net, ValueId) -> Result<ValueId, LayerError>); 2] =
-    [("vgg", vgg), ("inception", inception)];
+type Body = fn(&mut Net, ValueId) -> Result<ValueId, LayerError>;
+
+const NETS: [(&str, Body); 2] = [("vgg", vgg), ("inception", inception)];
 
 /// Places to join at: all that are worth trying, one inside a module (others then are joined as well), one behind everything.
 fn places(net: &Net) -> Vec<ValueId> {

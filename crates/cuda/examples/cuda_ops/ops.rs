@@ -4,9 +4,9 @@ use crate::build::Build;
 use crate::single::Gpu;
 use crate::{Outcome, Report, encoded};
 use vdnn_graph::op::{
-    Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormUpdate, Cast, Concat,
-    Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, Group, LocalResponseNorm, LossScaleUpdate, MOST_UNSCALED,
-    MaxPool2d, Normalise, Sgd, SoftmaxCrossEntropy, Split, Unflatten, Unscale, Window,
+    Adam, AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, AvgPool2d, AvgPool2dGrad, Axis, BatchNorm, BatchNormUpdate, Cast,
+    Concat, Conv2d, Conv2dDataGrad, Conv2dWeightGrad, Dropout, Group, LocalResponseNorm, LossScaleUpdate,
+    MOST_UNSCALED, MaxPool2d, Normalise, Sgd, SoftmaxCrossEntropy, Split, Unflatten, Unscale, Window,
 };
 use vdnn_graph::{Op, ValueId};
 use vdnn_tensor::{DType, Layout, MemoryOrder};
@@ -85,6 +85,7 @@ fn convolutions(cases: &mut Vec<Case>) {
         });
     }
     sliced_convolutions(cases);
+    convolutions_of_samples(cases);
 }
 
 /// An input of the type that a convolution's Y has.
@@ -116,6 +117,29 @@ fn sliced_convolutions(cases: &mut Vec<Case>) {
             let both = b.push(Op::Concat(Concat::default()), &[da, db])?[0];
             let last = b.push(Op::Relu, &[both])?[0];
             b.back(last);
+            Ok(())
+        });
+    }
+}
+
+/// Convolutions that read and write some samples of a larger batch, of even and odd sizes, as where a batch is split.
+fn convolutions_of_samples(cases: &mut Vec<Case>) {
+    for size in [8u64, 7] {
+        case(cases, format!("conv2d on samples of {size}x{size}"), move |b| {
+            let conv = Conv2d { padding: [1; 2], ..Conv2d::default() };
+            let (x, w) = (b.x(&[5, 3, size, size]), b.parameter(&[5, 3, 3, 3]));
+            let cut = || Op::Split(Split { sections: vec![1, 4], axis: Axis::Batch });
+            let images = b.push(cut(), &[x])?;
+            let (first, rest) =
+                (b.push(Op::Conv2d(conv), &[images[0], w])?[0], b.push(Op::Conv2d(conv), &[images[1], w])?[0]);
+            let whole = b.push(Op::Concat(Concat::along(Axis::Batch)), &[first, rest])?[0];
+            b.read(Op::Relu, &[whole])?;
+            let dy = b.x(&[5, 5, size, size]);
+            let parts = b.push(cut(), &[dy])?;
+            for (image, dy) in images.into_iter().zip(parts) {
+                b.read(Op::Conv2dWeightGrad(Conv2dWeightGrad { conv, kernel: [3, 3] }), &[image, dy])?;
+                b.read(Op::Conv2dDataGrad(Conv2dDataGrad { conv, input: [size, size] }), &[dy, w])?;
+            }
             Ok(())
         });
     }

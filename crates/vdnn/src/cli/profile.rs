@@ -34,6 +34,9 @@ pub struct ProfileArgs {
     /// run them in so many pieces of the batch.
     #[arg(long, value_delimiter = ',', value_parser = pieces)]
     pieces: Vec<u64>,
+    /// Also the iterations of each batch split into so many parts, separated by commas; see `vdnn plan --help`.
+    #[arg(long, value_name = "K", value_delimiter = ',')]
+    split_batch: Vec<u64>,
     /// The GPU.
     #[arg(long, default_value = "cuda")]
     device: DeviceName,
@@ -120,14 +123,22 @@ fn graphs(args: &ProfileArgs, pieces: &[u64]) -> Result<Vec<Graph>> {
             }
             for &dtype in &args.dtypes {
                 let model = ModelArgs { batch_size, dtype, fuse: args.fuse, ..ModelArgs::of(model) };
-                let build = resolve::network(&model, resolve::FromData::default(), 0)?;
-                let net = program::network(&build, batch_size, Mode::Train)?;
-                let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
-                let encoded = vdnn_autograd::encode(&program)?;
-                graphs.push(program.graph);
-                graphs.extend(encoded.map(|encoded| encoded.graph));
+                graphs.extend(iteration(&model)?);
+                let splits = args.split_batch.iter().filter(|_| pieces == 1);
+                for &parts in splits {
+                    graphs.extend(iteration(&ModelArgs { split_batch: Some(parts), ..model.clone() })?);
+                }
             }
         }
     }
     Ok(graphs)
+}
+
+/// A training iteration, plain and encoded.
+fn iteration(model: &ModelArgs) -> Result<Vec<Graph>> {
+    let build = resolve::network(model, resolve::FromData::default(), 0)?;
+    let net = program::network(&build, model.batch_size, Mode::Train)?;
+    let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
+    let encoded = vdnn_autograd::encode(&program)?;
+    Ok(std::iter::once(program.graph).chain(encoded.map(|encoded| encoded.graph)).collect())
 }
