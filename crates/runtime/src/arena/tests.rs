@@ -1,6 +1,7 @@
 //! Borrows, views and the high-water mark.
 
 use super::mark::CHUNK;
+use super::view::part_range;
 use super::*;
 
 fn access(reads: &[ByteRegion], writes: &[ByteRegion]) -> Arc<Access> {
