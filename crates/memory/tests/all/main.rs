@@ -10,6 +10,7 @@ mod figures;
 mod floors;
 mod golden;
 mod iteration;
+mod ladder;
 mod mutants;
 mod named;
 mod network;
