@@ -9,6 +9,7 @@ mod checkpoint;
 mod conv;
 mod dynamic;
 mod hybrid;
+mod ladder;
 mod none;
 mod optimal;
 mod select;
@@ -20,6 +21,7 @@ pub use checkpoint::Checkpoint;
 pub use conv::Conv;
 pub use dynamic::Dynamic;
 pub use hybrid::Hybrid;
+pub use ladder::Ladder;
 pub use none::None;
 pub use optimal::Optimal;
 pub use select::{FeatureGap, feature_gaps};
@@ -96,7 +98,7 @@ pub const REGISTRY: [PolicyEntry; 12] = [
     entry("conv-m", "offload the inputs of convolutions; memory-optimal algorithms"),
     entry("dyn", "the paper's passes: the first of none, conv, all and their greedy forms that fits"),
     entry("checkpoint", "recompute by segments (about the square root of the depth), to a budget the cheapest of them"),
-    entry("hybrid", "offload, recompute, algorithms and addresses chosen together, to any budget"),
+    entry("hybrid", "offload, recompute, algorithms and addresses chosen together, to any budget (also hybrid-ladder)"),
     entry("optimal", "the same, proved shortest (mixed-integer programs); small programs only, others are refused"),
 ];
 
@@ -119,6 +121,7 @@ pub fn find(name: &str) -> Option<Box<dyn MemoryPolicy>> {
         "dyn" if family == name => Some(Box::new(Dynamic)),
         "checkpoint" if family == name => Some(Box::new(Checkpoint)),
         "hybrid" if family == name => Some(Box::new(Hybrid)),
+        "hybrid-ladder" => Some(Box::new(Ladder)),
         "optimal" if family == name => Some(Box::new(Optimal)),
         _ => Option::None,
     }

@@ -83,7 +83,7 @@ fn oracle(problem: &Problem<'_>) -> f64 {
 }
 
 /// Seconds of the schedule that a plan makes; infinite when it makes none.
-fn seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64 {
+pub(super) fn seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64 {
     let timeline = compile(problem, plan, "hybrid")
         .ok()
         .and_then(|schedule| simulate(&schedule, problem.of(plan).kernels, &problem.links).ok());

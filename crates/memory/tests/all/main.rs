@@ -11,6 +11,7 @@ mod floors;
 mod golden;
 mod inputs;
 mod iteration;
+mod ladder;
 mod mutants;
 mod named;
 mod network;
