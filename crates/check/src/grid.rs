@@ -20,7 +20,7 @@ use vdnn_schedule::{Region, Schedule};
 pub(crate) struct Grid {
     pub rows: u64,
     pub stride: u64,
-    /// The rows at which bands begin, and at the end `rows`.
+    /// The rows at which bands begin, but the first: none in most grids, which are one band.
     cuts: Vec<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Place {
 impl Grid {
     /// A grid of one band.
     pub(crate) fn new(rows: u64, stride: u64) -> Self {
-        Grid { rows, stride, cuts: vec![0, rows] }
+        Grid { rows, stride, cuts: Vec::new() }
     }
 
     /// All of it.
@@ -84,30 +84,35 @@ impl Grid {
 
     /// Has a band begin at this row.
     pub(crate) fn cut(&mut self, row: u64) {
-        if row < self.rows
+        if (1..self.rows).contains(&row)
             && let Err(at) = self.cuts.binary_search(&row)
         {
             self.cuts.insert(at, row);
         }
     }
 
+    /// Whether the grid is one band.
+    pub(crate) fn is_one_band(&self) -> bool {
+        self.cuts.is_empty()
+    }
+
     /// Whether a place consists of whole bands.
     pub(crate) fn has_cuts_at(&self, place: &Place) -> bool {
-        [place.rows.start, place.rows.end].iter().all(|row| self.cuts.binary_search(row).is_ok())
+        let is_cut = |row: &u64| *row == 0 || *row == self.rows || self.cuts.binary_search(row).is_ok();
+        [place.rows.start, place.rows.end].iter().all(is_cut)
     }
 
     /// The bands of a place: their rows as far as they are the place's, and the addresses of its columns in them.
-    pub(crate) fn bands(&self, place: &Place) -> impl Iterator<Item = (Range<u64>, Range<u64>)> + use<> {
-        let first = self.cuts.partition_point(|&cut| cut <= place.rows.start).saturating_sub(1);
+    pub(crate) fn bands(&self, place: &Place) -> impl Iterator<Item = (Range<u64>, Range<u64>)> {
         let Place { rows, columns } = place.clone();
-        let ends: Vec<(u64, Range<u64>)> = (first as u64..)
-            .zip(self.cuts[first..].windows(2))
-            .take_while(|(_, cuts)| cuts[0] < rows.end)
-            .map(|(band, cuts)| (band, cuts[0].max(rows.start)..cuts[1].min(rows.end)))
-            .collect();
-        let stride = self.stride;
-        let address = move |band: u64| band * stride + columns.start..band * stride + columns.end;
-        ends.into_iter().map(move |(band, rows)| (rows, address(band)))
+        let first = self.cuts.partition_point(|&cut| cut <= rows.start);
+        let last = self.cuts.partition_point(|&cut| cut < rows.end);
+        (first..=last).map(move |band| {
+            let start = if band == first { rows.start } else { self.cuts[band - 1] };
+            let end = if band == last { rows.end } else { self.cuts[band] };
+            let at = band as u64 * self.stride;
+            (start..end, at + columns.start..at + columns.end)
+        })
     }
 
     /// The intervals of addresses a region covers: of columns of its bands, all at once where they are whole, or on a grid of one
@@ -119,10 +124,10 @@ impl Grid {
         let row = move |i: u64| offset + i * stride..offset + i * stride + row_bytes;
         let bands: Vec<Range<u64>> = match &place {
             // Most grids are one band: theirs needs no list.
-            Some(place) if self.cuts.len() > 2 => self.bands(place).map(|band| band.1).collect(),
+            Some(place) if !self.is_one_band() => self.bands(place).map(|band| band.1).collect(),
             _ => Vec::new(),
         };
-        let whole = place.as_ref().filter(|place| self.cuts.len() == 2 || place.width() == self.stride);
+        let whole = place.as_ref().filter(|place| self.is_one_band() || place.width() == self.stride);
         let whole = whole.map(|place| match bands.as_slice() {
             [first, .., last] => first.start..last.end,
             [band] => band.clone(),
@@ -134,7 +139,7 @@ impl Grid {
 
     /// Addresses of the whole grid.
     pub(crate) fn addresses(&self) -> Range<u64> {
-        0..(self.cuts.len() as u64 - 1) * self.stride
+        0..(self.cuts.len() as u64 + 1) * self.stride
     }
 }
 

@@ -13,7 +13,6 @@
 
 use crate::grid::{Grid, Place};
 use crate::intervals::{Cut, IntervalMap, one_each};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use vdnn_graph::op::{Axis, Concat, Split};
 use vdnn_graph::{Graph, Node, Op, ValueId};
@@ -53,6 +52,8 @@ pub(crate) struct Run {
 
 /// Every value as runs of rows.
 pub(crate) struct Atoms {
+    /// The grid of a buffer that just holds the value, by value.
+    grids: Vec<Grid>,
     strings: Vec<Vec<Run>>,
 }
 
@@ -66,17 +67,18 @@ pub(crate) fn rows_of(ty: &TensorType) -> Grid {
 impl Atoms {
     /// Resolves all values of a graph. Nodes stand in topological order.
     pub(crate) fn of(graph: &Graph) -> Self {
-        let whole = |id: ValueId| {
-            let grid = rows_of(&graph.value(id).ty);
-            vec![Run { rows: grid.rows, text: vec![(Segment { atom: id, row: 0, at: 0 }, grid.stride)] }]
+        let grids: Vec<Grid> = graph.values().iter().map(|value| rows_of(&value.ty)).collect();
+        let whole = |(atom, grid): (ValueId, &Grid)| {
+            vec![Run { rows: grid.rows, text: vec![(Segment { atom, row: 0, at: 0 }, grid.stride)] }]
         };
-        let mut atoms = Atoms { strings: graph.value_ids().map(whole).collect() };
+        let strings = graph.value_ids().zip(&grids).map(whole).collect();
+        let mut atoms = Atoms { grids, strings };
         for node in graph.nodes().iter().filter(|node| moves_only(graph, node)) {
             let axis = axis(&node.op);
             let whole = joined(node.inputs.iter().map(|&id| atoms.string(id)), axis);
             let mut at = 0;
             for &output in &node.outputs {
-                let grid = rows_of(&graph.value(output).ty);
+                let grid = atoms.grid(output);
                 let (part, end) = match axis {
                     Axis::Channels => (columns(&whole, at..at + grid.stride), at + grid.stride),
                     Axis::Batch => (rows(&whole, at..at + grid.rows), at + grid.rows),
@@ -85,6 +87,11 @@ impl Atoms {
             }
         }
         atoms
+    }
+
+    /// Samples (or pixels) of a value and bytes of one, as [`rows_of`] has it.
+    pub(crate) fn grid(&self, value: ValueId) -> &Grid {
+        &self.grids[value.index()]
     }
 
     /// A value's rows.
@@ -193,12 +200,10 @@ impl Contents {
     /// Nothing held anywhere. Buffers of one storage have one grid, with a cut wherever a region or a run of rows of a value in it
     /// begins or ends.
     pub(crate) fn new(schedule: &Schedule, graph: &Graph, atoms: &Atoms) -> Self {
-        let mut by_root: BTreeMap<ValueId, Grid> = BTreeMap::new();
-        let roots = schedule.buffers.iter().filter_map(|buffer| buffer.root);
-        roots.for_each(|root| _ = by_root.entry(root).or_insert_with(|| rows_of(&graph.value(root).ty)));
-        let cut = |by_root: &mut BTreeMap<ValueId, Grid>, region: &Region, runs: &[Run]| {
+        let mut by_root = atoms.grids.clone();
+        let cut = |by_root: &mut [Grid], region: &Region, runs: &[Run]| {
             let Some(root) = schedule.buffer(region.buffer).root else { return };
-            let grid = by_root.get_mut(&root).expect("every root has a grid");
+            let grid = &mut by_root[root.index()];
             let Some(place) = grid.place(region) else { return };
             let first = place.rows.start;
             grid.cut(first);
@@ -218,7 +223,7 @@ impl Contents {
             [home.initial, home.last].iter().for_each(|&value| cut(&mut by_root, &whole, atoms.string(value)));
         }
         let grid = |buffer: &vdnn_schedule::Buffer| match buffer.root {
-            Some(root) => by_root[&root].clone(),
+            Some(root) => by_root[root.index()].clone(),
             None => Grid::new(1, buffer.bytes),
         };
         Contents { grids: schedule.buffers.iter().map(grid).collect(), held: one_each(schedule) }
@@ -226,12 +231,18 @@ impl Contents {
 
     /// Puts a value into its place in a buffer.
     pub(crate) fn put(&mut self, buffer: usize, place: &Place, runs: &[Run]) {
+        if let Some(text) = self.text(buffer, runs) {
+            return self.write(buffer, place.columns.start, text);
+        }
         for (addresses, text) in self.texts(buffer, place, runs) {
-            let mut at = addresses.start;
-            for (segment, len) in text {
-                self.held[buffer].set(at..at + len, segment);
-                at += len;
-            }
+            self.write(buffer, addresses.start, &text);
+        }
+    }
+
+    fn write(&mut self, buffer: usize, mut at: u64, text: &[(Segment, u64)]) {
+        for &(segment, len) in text {
+            self.held[buffer].set(at..at + len, segment);
+            at += len;
         }
     }
 
@@ -258,18 +269,31 @@ impl Contents {
 
     /// The first place where a buffer does not hold a value: what is there instead.
     pub(crate) fn mismatch(&self, buffer: usize, place: &Place, runs: &[Run]) -> Option<Option<Segment>> {
-        for (addresses, text) in self.texts(buffer, place, runs) {
-            let mut at = addresses.start;
-            for (segment, len) in text {
-                for (piece, fact) in self.held[buffer].pieces(at..at + len) {
-                    if fact != Some(segment.tail(piece.start - at)) {
-                        return Some(fact.filter(|found| found.atom.0 != u32::MAX));
-                    }
+        if let Some(text) = self.text(buffer, runs) {
+            return self.differs(buffer, place.columns.start, text);
+        }
+        let mut texts = self.texts(buffer, place, runs).into_iter();
+        texts.find_map(|(addresses, text)| self.differs(buffer, addresses.start, &text))
+    }
+
+    fn differs(&self, buffer: usize, mut at: u64, text: &[(Segment, u64)]) -> Option<Option<Segment>> {
+        for &(segment, len) in text {
+            for (piece, fact) in self.held[buffer].pieces(at..at + len) {
+                if fact != Some(segment.tail(piece.start - at)) {
+                    return Some(fact.filter(|found| found.atom.0 != u32::MAX));
                 }
-                at += len;
             }
+            at += len;
         }
         None
+    }
+
+    /// What a value reads where all its rows are alike and the buffer's grid is one band, as most are.
+    fn text<'r>(&self, buffer: usize, runs: &'r [Run]) -> Option<&'r Text> {
+        match runs {
+            [run] if self.grids[buffer].is_one_band() => Some(&run.text),
+            _ => None,
+        }
     }
 
     /// What a value reads in each band of its place.

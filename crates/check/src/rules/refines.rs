@@ -4,7 +4,7 @@
 //! Ops are pure, so it does not matter which run made a value, and a recomputed value is the value. A home that is
 //! updated twice, or read after its update, shows as a read of the wrong version.
 
-use super::content::{Atoms, Contents, rows_of};
+use super::content::{Atoms, Contents};
 use super::operands::{Place, clash};
 use crate::{Rule, Violation, describe};
 use vdnn_graph::{Graph, Node, NodeId, Program, Role, ValueId};
@@ -206,8 +206,7 @@ impl<'a> Walk<'a> {
     ) -> bool {
         places.clear();
         for (&value, region) in values.iter().zip(regions) {
-            let ty = &self.graph.value(value).ty;
-            let (grid, rows) = (&self.contents.grids[region.buffer.index()], rows_of(ty));
+            let (grid, rows) = (&self.contents.grids[region.buffer.index()], self.atoms.grid(value));
             let place = grid.place(region).filter(|place| place.width() == rows.stride);
             let place = place.filter(|place| place.n_rows() == rows.rows || rows.stride == 0);
             let Some(place) = place else {
