@@ -243,7 +243,8 @@ fn channels_last_in_f32() {
     let y = b.layer("lrn", Op::LocalResponseNorm(LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 }), &[y]);
     let y = b.conv("conv2", y, [8, 4, 3, 3], 4);
     let y = b.layer("flatten", Op::Flatten, &[y]);
-    let (w, bias) = (b.0.parameter("fc.weight", f32s(&[5, 288])).unwrap(), b.0.parameter("fc.bias", f32s(&[5])).unwrap());
+    let (w, bias) =
+        (b.0.parameter("fc.weight", f32s(&[5, 288])).unwrap(), b.0.parameter("fc.bias", f32s(&[5])).unwrap());
     let y = b.layer("fc", Op::Linear, &[y, w, bias]);
     let label = b.0.input("label", TensorType::new([2], DType::I32)).unwrap();
     b.layer("loss", Op::SoftmaxCrossEntropy(op::SoftmaxCrossEntropy::default()), &[y, label]);
