@@ -40,10 +40,10 @@ pub struct Setup {
     /// f32, tf32, bf16 or f16.
     #[arg(long, default_value = "f32")]
     pub dtype: String,
-    /// Fuse layers also where that is not the default (f32 and tf32).
+    /// Fuse layers also where that is not the default (f32).
     #[arg(long)]
     pub fuse: bool,
-    /// Leave layers as they are where fusing is the default (bf16 and f16).
+    /// Leave layers as they are where fusing is the default (tf32, bf16 and f16).
     #[arg(long)]
     pub no_fuse: bool,
     /// Parts of the batch that the network runs on one after the other from the images on.
@@ -98,12 +98,14 @@ impl Setup {
     pub fn trainer(&self) -> Result<Trainer> {
         let (precision, storage) = match self.dtype.as_str() {
             "f32" => (Precision::F32, None),
-            "tf32" => (Precision::Tf32, None),
+            "tf32" => (Precision::Tf32, Some(DType::F32)),
             "bf16" => (Precision::F32, Some(DType::BF16)),
             "f16" => (Precision::F32, Some(DType::F16)),
             other => bail!("--dtype: expected f32, tf32, bf16 or f16, found {other}"),
         };
-        let passes = Passes { fuse: self.fuse || storage.is_some() && !self.no_fuse, storage };
+        let fuse = self.fuse || storage.is_some() && !self.no_fuse;
+        // As `vdnn --dtype tf32 --fuse never`: f32 maps change their order only as layers are fused.
+        let passes = Passes { fuse, storage: storage.filter(|dtype| fuse || dtype.is_half()) };
         let setup = self.clone();
         let build = move |batch_size, mode| {
             let options = ModelOptions {

@@ -161,14 +161,19 @@ fn slices_groups_dilation_and_other_types_have_plans() {
     }
 }
 
-/// VGG-16's layers with bias and ReLU taken in, in half precision: one kernel that is not compiled when the plan is made.
+/// VGG-16's layers with bias and ReLU taken in, in half precision and tf32: one kernel that is not compiled when the plan is made.
 #[test]
-fn convolutions_take_bias_and_relu_in_half_precision() {
+fn convolutions_take_bias_and_relu_in() {
     let Some(device) = h200() else { return };
-    for (dtype, x, k) in
-        [(DType::BF16, [32, 64, 56, 56], 64), (DType::F16, [32, 64, 56, 56], 128), (DType::BF16, [16, 8, 64, 64], 64)]
-    {
+    for (dtype, x, k) in [
+        (DType::BF16, [32, 64, 56, 56], 64),
+        (DType::F16, [32, 64, 56, 56], 128),
+        (DType::BF16, [16, 8, 64, 64], 64),
+        (DType::F32, [32, 64, 56, 56], 64),
+        (DType::F32, [16, 256, 28, 28], 512),
+    ] {
         let problem = layers::problem((x, k, 3, 1, 1), dtype, Epilogue::BiasRelu);
+        let problem = ConvolutionProblem { precision: Precision::Tf32, ..problem };
         let plans =
             enumerate(Target::Described(&device), &problem, &Wanted::default()).unwrap_or_else(|e| panic!("{e}"));
         assert!(plans.iter().any(|plan| plan.notes.tensor_core && !plan.notes.nondeterministic), "{problem}");
@@ -209,14 +214,15 @@ fn convolutions_make_statistics_in_f16() {
     none(&ConvolutionProblem { y_batch_stride: 14 * 14 * 64, ..summed(([4, 16, 14, 14], 24, 3, 1, 1)) });
 }
 
-/// Half precision in NHWC order: a stem with padded channels, ResNet's and DenseNet's layers, slices of pixels, odd channels.
+/// Half precision and tf32 in NHWC order: a stem with padded channels, ResNet's and DenseNet's layers, slices of pixels, odd channels.
 #[test]
-fn half_precision_with_channels_innermost_has_deterministic_plans() {
+fn channels_innermost_have_deterministic_plans() {
     let Some(device) = h200() else { return };
     let dense = |layer| layers::problem(layer, DType::BF16, Epilogue::None);
     let slice = dense(([8, 64, 28, 28], 32, 3, 1, 1));
     let problems = [
         dense(([32, 8, 224, 224], 64, 7, 2, 3)),
+        dense(([32, 3, 224, 224], 64, 7, 2, 3)),
         dense(([32, 64, 56, 56], 64, 3, 1, 1)),
         dense(([32, 64, 56, 56], 256, 1, 1, 0)),
         dense(([32, 256, 56, 56], 512, 1, 2, 0)),
@@ -225,10 +231,11 @@ fn half_precision_with_channels_innermost_has_deterministic_plans() {
         ConvolutionProblem { x_batch_stride: 28 * 28 * 256, y_batch_stride: 28 * 28 * 256, ..slice },
         ConvolutionProblem { groups: 32, ..dense(([4, 64, 14, 14], 64, 3, 1, 1)) },
     ];
-    for (problem, dtype) in problems.iter().flat_map(|p| [DType::BF16, DType::F16].map(|t| (*p, t))) {
+    let types = [DType::BF16, DType::F16, DType::F32];
+    for (problem, dtype) in problems.iter().flat_map(|p| types.map(|t| (*p, t))) {
         for direction in Direction::ALL {
-            let alignment = if problem.c % 8 == 0 && problem.k % 8 == 0 { 16 } else { 2 };
-            let problem = ConvolutionProblem { direction, dtype, alignment, ..problem };
+            let alignment = if problem.c % 8 == 0 && problem.k % 8 == 0 { 16 } else { dtype.size() };
+            let problem = ConvolutionProblem { direction, dtype, precision: Precision::Tf32, alignment, ..problem };
             let plans = enumerate(Target::Described(&device), &problem, &Wanted::default());
             let plans = plans.unwrap_or_else(|e| panic!("{e}"));
             let workspace: BTreeSet<u64> = plans.iter().map(|p| p.workspace_bytes >> 10).collect();

@@ -233,6 +233,43 @@ fn mixed_precision_of_a_small_network() {
     assert_eq!(graph.layers(), b.0.layers());
 }
 
+/// With f32 as the storage type orders change and nothing else: no padding, no unfolded image, no casts where there are no pixels.
+#[test]
+fn channels_last_in_f32() {
+    let mut b = Bench::new();
+    let x = b.image([2, 3, 6, 6]);
+    let y = b.conv("conv1", x, [16, 3, 3, 3], 1);
+    let y = b.relu("relu1", y);
+    let y = b.layer("lrn", Op::LocalResponseNorm(LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 }), &[y]);
+    let y = b.conv("conv2", y, [8, 4, 3, 3], 4);
+    let y = b.layer("flatten", Op::Flatten, &[y]);
+    let (w, bias) =
+        (b.0.parameter("fc.weight", f32s(&[5, 288])).unwrap(), b.0.parameter("fc.bias", f32s(&[5])).unwrap());
+    let y = b.layer("fc", Op::Linear, &[y, w, bias]);
+    let label = b.0.input("label", TensorType::new([2], DType::I32)).unwrap();
+    b.layer("loss", Op::SoftmaxCrossEntropy(op::SoftmaxCrossEntropy::default()), &[y, label]);
+    let graph = Passes { fuse: true, storage: Some(DType::F32) }.apply(&b.0).unwrap().graph;
+    let expected = [
+        ("image.nhwc", "f32[2, 3, 6, 6] nhwc"),
+        ("conv1.weight", "f32[16, 3, 3, 3]"),
+        ("conv1.weight.nhwc", "f32[16, 3, 3, 3] nhwc"),
+        ("relu1", "f32[2, 16, 6, 6] nhwc"),
+        ("relu1.nchw", "f32[2, 16, 6, 6]"),
+        ("lrn", "f32[2, 16, 6, 6]"),
+        ("lrn.nhwc", "f32[2, 16, 6, 6] nhwc"),
+        ("conv2.weight.nhwc", "f32[8, 4, 3, 3] nhwc"),
+        ("conv2", "f32[2, 8, 6, 6] nhwc"),
+        ("conv2.nchw", "f32[2, 8, 6, 6]"),
+        ("fc", "f32[2, 5]"),
+    ];
+    for (name, expected) in expected {
+        assert_eq!(ty(&graph, name), expected, "{name}");
+    }
+    assert_eq!(kinds(&graph).iter().filter(|kind| kind.ends_with(" cast")).count(), 6);
+    assert_eq!(names(&graph, &node(&graph, "fc").inputs), ["flatten", "fc.weight", "fc.bias"]);
+    assert_eq!(names(&graph, &node(&graph, "loss").inputs), ["fc", "label"]);
+}
+
 /// One cast for a weight that two convolutions read; f32 in the usual order around what has no kernel otherwise; names that
 /// are taken get a number.
 #[test]
@@ -263,7 +300,7 @@ fn refusals_name_the_place() {
     let mut b = Bench::new();
     let x = b.image([1, 2, 3, 3]);
     b.relu("relu", x);
-    assert!(refused(mixed(&b.0, DType::F64)).1.contains("bf16 or f16, found f64"));
+    assert!(refused(mixed(&b.0, DType::F64)).1.contains("bf16, f16 or f32, found f64"));
     let layer = b.0.node(vdnn_graph::NodeId(0)).layer;
     b.0.push_at("relu.grad", Op::ReluGrad, &[x, x], Phase::Backward, layer).unwrap();
     assert_eq!(refused(fuse(&b.0)).0, "relu.grad");

@@ -10,9 +10,9 @@ use vdnn_tensor::{DType, Layout, MemoryOrder, TensorType};
 pub enum Maps {
     /// f32 in NCHW order.
     Plain,
-    /// A half type, images in NHWC order: cast from f32 before, to f32 after.
-    Half(DType),
-    /// f32 of numbers that the half type has: what the half type is compared with.
+    /// A half type or f32, images in NHWC order: cast from f32 before, to f32 in NCHW order after.
+    Inner(DType),
+    /// f32 of numbers that the type has: what the type is compared with.
     Rounded(DType),
 }
 
@@ -37,12 +37,17 @@ impl Build {
         Build { graph, maps: Maps::Plain, outputs: Vec::new(), named: 0, case, nodes: 0, pairs: Vec::new() }
     }
 
-    /// A value as the case's maps are: cast to half precision with so many padding channels, or as it is.
+    /// A value as the case's maps are: cast to their type with so many padding channels, or as it is.
     fn cast(&mut self, id: ValueId, padding: u32) -> ValueId {
-        let Maps::Half(dtype) = self.maps else { return id };
-        let image = self.graph.value(id).ty.shape.rank() == 4;
-        let layout =
-            if image { Layout { order: MemoryOrder::Nhwc, channel_padding: padding } } else { Layout::default() };
+        let Maps::Inner(dtype) = self.maps else { return id };
+        let ty = &self.graph.value(id).ty;
+        let layout = match ty.shape.rank() {
+            4 => Layout { order: MemoryOrder::Nhwc, channel_padding: padding },
+            _ => Layout::default(),
+        };
+        if (ty.dtype, ty.layout) == (dtype, layout) {
+            return id;
+        }
         self.cast_to("cast", id, Cast { dtype, layout })
     }
 
@@ -51,18 +56,19 @@ impl Build {
         self.graph.push_at(&name, Op::Cast(to), &[id], Phase::Forward, LayerId(0)).expect("floats can be cast")[0]
     }
 
-    /// The kind of an input whose numbers half precision has, where they must be.
+    /// The kind of an input whose numbers the type has, where they must be.
     fn kind(&self, kind: &str) -> String {
         match self.maps {
             Maps::Plain => kind.to_string(),
-            Maps::Half(dtype) | Maps::Rounded(dtype) => format!("{dtype}.{kind}"),
+            Maps::Inner(dtype) | Maps::Rounded(dtype) => format!("{dtype}.{kind}"),
         }
     }
 
     /// Reads a value back, as f32 in NCHW order.
     pub fn back(&mut self, id: ValueId) {
         let ty = &self.graph.value(id).ty;
-        let id = match ty.dtype.is_half() {
+        let moved = ty.dtype == DType::F32 && ty.layout != Layout::default();
+        let id = match ty.dtype.is_half() || moved {
             true => self.cast_to("back", id, Cast { dtype: DType::F32, layout: Layout::default() }),
             false => id,
         };
@@ -83,7 +89,7 @@ impl Build {
         self.input(&kind, TensorType::new(dims, DType::F32))
     }
 
-    /// Normal numbers with padding channels, where the maps are of half precision.
+    /// Normal numbers with padding channels, where the maps have channels innermost.
     pub fn padded(&mut self, dims: &[u64], padding: u32) -> ValueId {
         let kind = self.kind("x");
         let id = self.input(&kind, TensorType::new(dims, DType::F32));

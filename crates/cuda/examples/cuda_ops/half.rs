@@ -1,44 +1,62 @@
-//! Half precision: the cases of `ops` in bf16 and f16 with channels innermost, and ops that are fused there, against f32 on
-//! the CPU from the same rounded numbers.
+//! Channels innermost: the cases of `ops` in bf16, f16 and tf32, and ops that are fused there, against f32 in NCHW order on the
+//! CPU from the same rounded numbers.
 
 use crate::build::{Build, Maps};
 use crate::ops::{Case, case, of_maps};
 use crate::single::Gpu;
 use crate::{Outcome, Report, statistics};
 use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, MOST_UNSCALED, Split, Unfold, UnfoldGrad, Unscale};
-use vdnn_graph::{Op, ValueId};
+use vdnn_graph::{Op, Precision, ValueId};
 use vdnn_tensor::{DType, Layout, MemoryOrder};
 
-/// Cases of `ops` without a kernel in half precision.
+/// Cases of `ops` without a kernel for channels innermost.
 const NOT_IN_HALF: [&str; 2] = ["local_response_norm", "views"];
 
 pub fn run(report: &mut Report) -> Outcome {
     let mut gpu = Gpu::open()?;
     // Root mean squares of two (bf16) and four (f16) units of the last place, since cases round several times one after the
     // other; the worst element may be ten units off.
-    for (dtype, limits) in [(DType::BF16, [8e-3, 4e-2]), (DType::F16, [2e-3, 5e-3])] {
+    // What is multiplied in tf32 is rounded to ten bits before; all else is f32.
+    for (number, (dtype, limits)) in
+        [(DType::BF16, [8e-3, 4e-2]), (DType::F16, [2e-3, 5e-3]), (DType::F32, [2e-3, 1e-2])].into_iter().enumerate()
+    {
         let mut cases = of_maps();
         cases.retain(|(name, _)| !NOT_IN_HALF.iter().any(|prefix| name.starts_with(prefix)));
         fused(&mut cases);
         more_convolutions(&mut cases);
         unfolding(&mut cases);
-        unscaling(&mut cases);
-        statistics::cases(&mut cases);
+        if dtype.is_half() {
+            unscaling(&mut cases);
+            statistics::cases(&mut cases);
+        }
         for (index, (name, build)) in cases.into_iter().enumerate() {
-            // Persistents live on one device, so no two cases of the two types have the same names.
-            let case = index + if dtype == DType::BF16 { 0 } else { 100_000 };
+            // Persistents live on one device, so no two cases of two types have the same names.
+            let case = index + number * 100_000;
             let graph = |maps| -> Outcome<Build> {
                 let mut graph = Build::new(&name, case);
                 graph.maps = maps;
+                if maps == Maps::Inner(DType::F32) {
+                    graph.graph.precision = Precision::Tf32;
+                }
                 build(&mut graph)?;
                 Ok(graph)
             };
-            let both = graph(Maps::Half(dtype)).and_then(|half| Ok((half, graph(Maps::Rounded(dtype))?)));
-            let outcome = both.and_then(|(half, rounded)| gpu.compare_half(half, rounded, limits));
-            report.outcome(&format!("{dtype} {name}"), outcome);
+            let both = graph(Maps::Inner(dtype)).and_then(|half| Ok((half, graph(Maps::Rounded(dtype))?)));
+            let outcome = both.and_then(|(inner, rounded)| {
+                let limits = if dtype == DType::F32 && !multiplies(&inner) { [3e-5, 3e-4] } else { limits };
+                gpu.compare_inner(inner, rounded, limits)
+            });
+            let arithmetic = if dtype == DType::F32 { "tf32" } else { dtype.name() };
+            report.outcome(&format!("{arithmetic} {name}"), outcome);
         }
     }
     Ok(())
+}
+
+/// Whether a case has products, which tf32 rounds.
+fn multiplies(build: &Build) -> bool {
+    let kinds = ["conv2d", "linear"];
+    build.graph.nodes().iter().any(|node| kinds.iter().any(|kind| node.op.kind().starts_with(kind)))
 }
 
 /// Batch norm with ReLU and with a residual. In f32 the single ops say what is expected.
@@ -96,7 +114,7 @@ impl Norm {
 
     fn relu(&self, b: &mut Build, x: ValueId) -> Outcome<ValueId> {
         let inputs = self.inputs(&[x], 4, &[]);
-        if let Maps::Half(_) = b.maps {
+        if let Maps::Inner(_) = b.maps {
             return Ok(b.push(Op::BatchNormRelu(NORM), &inputs)?[0]);
         }
         let normal = b.push(Op::BatchNorm(NORM), &inputs)?[0];
@@ -104,7 +122,7 @@ impl Norm {
     }
 
     fn relu_grad(&self, b: &mut Build, x: ValueId, y: ValueId, dy: ValueId) -> Outcome<Vec<ValueId>> {
-        if let Maps::Half(_) = b.maps {
+        if let Maps::Inner(_) = b.maps {
             return b.push(Op::BatchNormReluGrad(NORM), &self.inputs(&[x, dy], 4, &[]));
         }
         let through = b.push(Op::ReluGrad, &[y, dy])?[0];
@@ -113,7 +131,7 @@ impl Norm {
 
     /// Y and the mask; in f32 Y itself says what goes through.
     fn add_relu(&self, b: &mut Build, x: ValueId, r: ValueId) -> Outcome<(ValueId, ValueId)> {
-        if let Maps::Half(_) = b.maps {
+        if let Maps::Inner(_) = b.maps {
             let made = b.push(Op::BatchNormAddRelu(NORM), &self.inputs(&[x], 4, &[r]))?;
             return Ok((made[0], made[1]));
         }
@@ -124,7 +142,7 @@ impl Norm {
     }
 
     fn add_relu_grad(&self, b: &mut Build, x: ValueId, mask: ValueId, dy: ValueId) -> Outcome<Vec<ValueId>> {
-        if let Maps::Half(_) = b.maps {
+        if let Maps::Inner(_) = b.maps {
             return b.push(Op::BatchNormAddReluGrad(NORM), &self.inputs(&[x, dy, mask], 3, &[]));
         }
         let through = b.push(Op::ReluGrad, &[mask, dy])?[0];
@@ -159,7 +177,7 @@ fn unfolding(cases: &mut Vec<Case>) {
             let missing = (channels.next_multiple_of(8) - channels) as u32;
             let unfold = |dtype, layout| Unfold { window, stride, padding, output, dtype, layout };
             let unfold = match b.maps {
-                Maps::Half(dtype) => unfold(dtype, Layout { order: MemoryOrder::Nhwc, channel_padding: missing }),
+                Maps::Inner(dtype) => unfold(dtype, Layout { order: MemoryOrder::Nhwc, channel_padding: missing }),
                 Maps::Plain | Maps::Rounded(_) => unfold(DType::F32, Layout::default()),
             };
             let x = b.plain(&dims);

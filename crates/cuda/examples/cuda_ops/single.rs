@@ -36,6 +36,8 @@ fn fill(name: &str, ty: &TensorType) -> Vec<u8> {
     let (name, round): (&str, fn(f32) -> f32) = match name.split_once('.') {
         Some(("bf16", name)) => (name, |v| half::bf16::from_f32(v).to_f32()),
         Some(("f16", name)) => (name, |v| half::f16::from_f32(v).to_f32()),
+        // What tf32 keeps of it.
+        Some(("f32", name)) => (name, |v| f32::from_bits((v.to_bits() + 0x1000) & !0x1fff)),
         _ => (name, |v| v),
     };
     let seed = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
@@ -120,9 +122,9 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// A case in half precision on the GPU against the same in f32 on the CPU: relative error of each output, and of its worst
+    /// A case with channels innermost on the GPU against the same in f32 on the CPU: relative error of each output, and of its worst
     /// number against the output's size.
-    pub fn compare_half(
+    pub fn compare_inner(
         &mut self,
         half: Build,
         rounded: Build,

@@ -49,7 +49,7 @@ fn both(b: &mut Build, conv: Conv2d, [x, w]: [ValueId; 2]) -> Outcome<ValueId> {
     let y = b.push(Op::Conv2d(conv), &[x, w])?[0];
     let statistics = b.push(Op::BatchNormStats, &[y])?;
     let apart = [&[y], &statistics[..]].concat();
-    let made = if let Maps::Half(_) = b.maps { b.push(Op::Conv2dStats(conv), &[x, w])? } else { apart.clone() };
+    let made = if let Maps::Inner(_) = b.maps { b.push(Op::Conv2dStats(conv), &[x, w])? } else { apart.clone() };
     made.iter().chain(&apart).for_each(|&id| b.back(id));
     Ok(made[0])
 }

@@ -27,11 +27,12 @@ pub(super) fn split_epilogue(name: &str) -> (&str, Epilogue) {
 }
 
 /// Places of an epilogue's operands from the beginning of a plan's workspace on, and bytes of all: the bias in half precision, or
-/// the two sums.
+/// the two sums. An f32 bias is read where it is.
 pub(super) fn epilogue_places(problem: &ConvolutionProblem) -> ([u64; 2], u64) {
     let vector = |size: u64| (problem.k * size).next_multiple_of(256);
     match problem.epilogue {
         Epilogue::None => ([0; 2], 0),
+        Epilogue::BiasRelu if problem.dtype == DType::F32 => ([0; 2], 0),
         Epilogue::BiasRelu => ([0; 2], vector(problem.dtype.size())),
         Epilogue::Statistics => ([0, vector(4)], 2 * vector(4)),
     }
@@ -72,11 +73,15 @@ impl Convolution<'_> {
     }
 
     /// The same with what the op does besides taken in; `None` where there is nothing, or no good kernels for it. A bias and ReLU
-    /// in half precision: strict f32 has none, and f32 adds its bias as it is. Statistics in f16: in bf16 cuDNN compiles them
-    /// when a plan is made, and they run for two to four times as long.
+    /// where channels are innermost, in half precision and tf32; strict f32 has none. Statistics in f16: in bf16 cuDNN compiles
+    /// them when a plan is made, and they run for two to four times as long.
     pub fn taking_in(&self, site: &Site<'_>) -> Option<Self> {
+        let problem = &self.problem;
+        let matrix_units = problem.dtype.is_half() || problem.precision == Precision::Tf32;
         let epilogue = match site.op {
-            Op::Conv2dRelu(_) if site.inputs.len() > 2 && self.problem.dtype.is_half() => Epilogue::BiasRelu,
+            Op::Conv2dRelu(_) if site.inputs.len() > 2 && matrix_units && problem.order == Order::Nhwc => {
+                Epilogue::BiasRelu
+            }
             Op::Conv2dStats(_) if self.problem.dtype == DType::F16 => Epilogue::Statistics,
             _ => return None,
         };
@@ -164,7 +169,7 @@ fn problem<'a>(
     Ok(Convolution { problem, operands })
 }
 
-/// The order of all operands: NCHW of f32, NHWC of half precision, X and W with the same padding channels.
+/// The order of all operands: NCHW of f32, NHWC of f32 and half precision, X and W with the same padding channels.
 fn order_of([x, w, y]: &[Operand<'_>; 3]) -> Result<Order, String> {
     let nhwc = |channel_padding| Layout { order: MemoryOrder::Nhwc, channel_padding };
     let padding = x.ty.layout.channel_padding;
@@ -173,12 +178,12 @@ fn order_of([x, w, y]: &[Operand<'_>; 3]) -> Result<Order, String> {
     if dtypes == [DType::F32; 3] && layouts == [Layout::default(); 3] {
         return Ok(Order::Nchw);
     }
-    let one_half = dtypes[0].is_half() && dtypes == [dtypes[0]; 3];
-    if one_half && layouts == [nhwc(padding), nhwc(padding), nhwc(0)] {
+    let of_one = (dtypes[0].is_half() || dtypes[0] == DType::F32) && dtypes == [dtypes[0]; 3];
+    if of_one && layouts == [nhwc(padding), nhwc(padding), nhwc(0)] {
         return Ok(Order::Nhwc);
     }
     let found = [x, w, y].map(|operand| operand.ty.to_string()).join(", ");
-    Err(format!("expected X, W and Y in f32 NCHW or in f16 or bf16 NHWC, found {found}; use --dtype f32"))
+    Err(format!("expected X, W and Y in f32 NCHW or in f32, f16 or bf16 NHWC, found {found}; use --dtype f32"))
 }
 
 /// What the first address is a multiple of, as far as it matters. Strides cuDNN knows by themselves.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vdnn_graph::Op;
 use vdnn_graph::op::Cast;
 use vdnn_schedule::{piece_sum_bytes, split_pieces};
-use vdnn_tensor::TensorType;
+use vdnn_tensor::{DType, TensorType};
 
 use super::convolution::{self, Convolution, Cut, epilogue_places, split_epilogue};
 use super::gpu::{Bytes, Gpu, Work};
@@ -98,7 +98,7 @@ impl Site<'_> {
             _ => found
                 .taking_in(self)
                 .filter(|found| found.problem.epilogue == epilogue)
-                .ok_or("expected a convolution with bias and ReLU in half precision, or with statistics in f16")?,
+                .ok_or("expected a convolution with bias and ReLU in NHWC order, or with statistics in f16")?,
         };
         let cut = found.cut(pieces).ok_or_else(|| format!("expected samples that divide into {pieces} pieces"))?;
         let plan = plans.find(gpu, &cut.problem, name)?;
@@ -142,11 +142,13 @@ impl Site<'_> {
         self.check_workspace(plan.workspace_bytes + before)?;
         let Bytes { address, bytes } = self.workspace;
         let (workspace, workspace_bytes) = (address + before, bytes - before);
-        let epilogue = epilogue.map(|place| address + place);
-        let mut works = match plan.problem.epilogue {
-            Epilogue::BiasRelu => self.narrow_bias(address, gpu)?,
-            Epilogue::None | Epilogue::Statistics => Vec::new(),
-        };
+        let mut epilogue = epilogue.map(|place| address + place);
+        let mut works = Vec::new();
+        match (plan.problem.epilogue, plan.problem.dtype) {
+            (Epilogue::BiasRelu, DType::F32) => epilogue[0] = self.inputs[2].address,
+            (Epilogue::BiasRelu, _) => works = self.narrow_bias(address, gpu)?,
+            (Epilogue::None | Epilogue::Statistics, _) => {}
+        }
         for (piece, &[x, w, y]) in cut.addresses.iter().enumerate() {
             let later = piece > 0 && sum_bytes > 0;
             let w = if later { address } else { w };
@@ -184,7 +186,7 @@ impl Site<'_> {
         Ok(works)
     }
 
-    /// The bias in Y's type, at `address`: what a plan that takes it in reads.
+    /// The bias in half precision, at `address`: what a plan that takes it in reads.
     fn narrow_bias(&self, address: u64, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
         let (bias, dtype) = (self.inputs[2], self.outputs[0].ty.dtype);
         let narrow = TensorType { dtype, ..bias.ty.clone() };

@@ -1,6 +1,6 @@
-//! Adaptive average pooling and its gradient. Half precision has channels innermost.
+//! Adaptive average pooling and its gradient. Half precision has channels innermost, f32 either order.
 
-use super::nhwc::Pixels;
+use super::nhwc::{Pixels, is_innermost};
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, at_most, sample_len};
 use super::window::{addresses, pixels, size};
 use super::{KernelError, Operand, file_of, files, operands};
@@ -19,7 +19,7 @@ pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result
     if y.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    if x.ty.dtype.is_half() {
+    if is_innermost(x.ty) {
         return nhwc(name, ["adaptive_avg_pool2d_packed", "adaptive_avg_pool2d_single"], [x, y], [&x, &y], size(&y));
     }
     sample_len(name, &x)?;
@@ -44,7 +44,7 @@ pub(super) fn prepare_grad(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> R
     if dx.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    if dx.ty.dtype.is_half() {
+    if is_innermost(dx.ty) {
         let functions = match size(&dy) {
             [1, 1] => ["adaptive_avg_pool2d_spread_packed", "adaptive_avg_pool2d_spread_single"],
             _ => ["adaptive_avg_pool2d_grad_packed", "adaptive_avg_pool2d_grad_single"],

@@ -1,6 +1,6 @@
-//! Average pooling and its gradient. Half precision has channels innermost.
+//! Average pooling and its gradient. Half precision has channels innermost, f32 either order.
 
-use super::nhwc::Pixels;
+use super::nhwc::{Pixels, is_innermost};
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, sample_len};
 use super::window::{addresses, geometry, pixels, size};
 use super::{KernelError, Operand, file_of, files, operands};
@@ -13,8 +13,8 @@ pub(super) fn prepare(
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
     let ([x], [y]) = (operands("avg_pool2d", inputs)?, operands("avg_pool2d", outputs)?);
-    let half = ["avg_pool2d_packed", "avg_pool2d_single"];
-    launch("avg_pool2d", half, op, [&x, &y], [&x, &y], &y)
+    let inner = ["avg_pool2d_packed", "avg_pool2d_single"];
+    launch("avg_pool2d", inner, op, [&x, &y], [&x, &y], &y)
 }
 
 /// (dY) → dX.
@@ -24,14 +24,14 @@ pub(super) fn prepare_grad(
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
     let ([dy], [dx]) = (operands("avg_pool2d_grad", inputs)?, operands("avg_pool2d_grad", outputs)?);
-    let half = ["avg_pool2d_grad_packed", "avg_pool2d_grad_single"];
-    launch("avg_pool2d_grad", half, &op.pool, [&dy, &dx], [&dx, &dy], &dx)
+    let inner = ["avg_pool2d_grad_packed", "avg_pool2d_grad_single"];
+    launch("avg_pool2d_grad", inner, &op.pool, [&dy, &dx], [&dx, &dy], &dx)
 }
 
-/// Arguments are `operands` in order, functions for half precision `half`; windows `y` slide over images `x`.
+/// Arguments are `operands` in order, functions for channels innermost `inner`; windows `y` slide over images `x`.
 fn launch(
     name: &'static str,
-    half: [&'static str; 2],
+    inner: [&'static str; 2],
     op: &AvgPool2d,
     operands: [&Operand<'_>; 2],
     [x, y]: [&Operand<'_>; 2],
@@ -42,10 +42,10 @@ fn launch(
     }
     let maps = operands.map(|o| *o);
     let mut args = addresses(&maps);
-    let (file, function, blocks) = if x.ty.dtype.is_half() {
+    let (file, function, blocks) = if is_innermost(x.ty) {
         let walk = Pixels::of(name, written, &maps, true)?;
         args.extend(walk.args);
-        (file_of(x.ty.dtype, files!("avg_pool2d_nhwc")), walk.pick(half), walk.blocks)
+        (file_of(x.ty.dtype, files!("avg_pool2d_nhwc")), walk.pick(inner), walk.blocks)
     } else {
         sample_len(name, x)?;
         let walk = pixels(name, written)?;

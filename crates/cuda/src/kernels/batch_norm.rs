@@ -1,7 +1,9 @@
-//! Batch normalisation: statistics, normalisation, gradient, running statistics. Half precision is [`batch_norm_nhwc`]'s.
+//! Batch normalisation: statistics, normalisation, gradient, running statistics. Where channels are
+//! innermost it is [`batch_norm_nhwc`]'s.
 
 use super::batch_norm_nhwc::{self, Gate, Gradient};
 use super::elementwise::address_and_stride;
+use super::nhwc::is_innermost;
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, divisor, partial_bytes, sample_len};
 use super::table::Table;
 use super::{KernelError, LaunchPlan, Operand, operands};
@@ -13,7 +15,7 @@ const FILE: &str = "batch_norm.cu";
 
 /// Bytes of partial sums, of the statistics as of the gradient: two sums a stretch.
 pub(super) fn workspace(x: &TensorType) -> Bytes {
-    if x.dtype.is_half() { batch_norm_nhwc::workspace(x) } else { partial_bytes(x, 2) }
+    if is_innermost(x) { batch_norm_nhwc::workspace(x) } else { partial_bytes(x, 2) }
 }
 
 /// (X) → mean, biased variance.
@@ -24,7 +26,7 @@ pub(super) fn prepare_stats(
 ) -> Result<LaunchPlan, KernelError> {
     let op = "batch_norm_stats";
     let ([x], [mean, variance]) = (operands(op, inputs)?, operands(op, outputs)?);
-    if x.ty.dtype.is_half() {
+    if is_innermost(x.ty) {
         return batch_norm_nhwc::prepare_stats(inputs, outputs, workspace);
     }
     if mean.elements() == 0 {
@@ -50,22 +52,22 @@ pub(super) fn prepare(
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
-    let half = ["batch_norm_packed", "batch_norm_single"];
-    prepare_by("batch_norm", op.eps, half, ["batch_norm_v4", "batch_norm_v1"], inputs, outputs)
+    let inner = ["batch_norm_packed", "batch_norm_single"];
+    prepare_by("batch_norm", op.eps, inner, ["batch_norm_v4", "batch_norm_v1"], inputs, outputs)
 }
 
-/// The same by these functions, those of half precision or of f32.
+/// The same by these functions, those with channels innermost or of f32 in NCHW order.
 pub(super) fn prepare_by(
     name: &'static str,
     eps: f64,
-    half: [&'static str; 2],
+    inner: [&'static str; 2],
     f32s: [&'static str; 2],
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
     let ([x, mean, variance, gamma, beta], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
-    if x.ty.dtype.is_half() {
-        return batch_norm_nhwc::prepare(name, eps, half, inputs, outputs);
+    if is_innermost(x.ty) {
+        return batch_norm_nhwc::prepare(name, eps, inner, inputs, outputs);
     }
     normalise(name, eps, f32s, &[x], [mean, variance, gamma, beta], &y)
 }
@@ -107,7 +109,7 @@ pub(super) fn prepare_grad(
 ) -> Result<LaunchPlan, KernelError> {
     let name = "batch_norm_grad";
     let ([x, dy, mean, variance, gamma], [dx, dgamma, dbeta]) = (operands(name, inputs)?, operands(name, outputs)?);
-    if x.ty.dtype.is_half() {
+    if is_innermost(x.ty) {
         let coefficients = [mean.address, variance.address, gamma.address, 0];
         let of = Gradient { x, dy, coefficients, dx, parameters: [dgamma, dbeta] };
         return batch_norm_nhwc::prepare_grad(name, op.eps, Gate::Open, &of, workspace);

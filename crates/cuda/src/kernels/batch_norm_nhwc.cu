@@ -80,7 +80,17 @@ KERNEL batch_norm_single(FORWARD) { normalise<1, false>(FORWARD_PASSED); }
 KERNEL batch_norm_relu_packed(FORWARD) { normalise<PACK, true>(FORWARD_PASSED); }
 KERNEL batch_norm_relu_single(FORWARD) { normalise<1, true>(FORWARD_PASSED); }
 
-// y = max(x · a + b + r, 0). A pack's signs are one byte of the mask.
+// The signs of a row's pack: a byte of the mask, or half of one that the pack beside it fills. That one's thread is the next, and
+// comes whenever this one does (nhwc.rs).
+DEVICE void write_mask(u8* mask, u64 row, const Columns& at, u32 bits) {
+  if (PACK == 4) {
+    bits |= __shfl_xor_sync(3u << (threadIdx.x & 30), bits, 1) << 4;
+    if (at.pack & 1) return;
+  }
+  mask[(row * at.packs + at.pack) * PACK / 8] = (u8)bits;
+}
+
+// y = max(x · a + b + r, 0).
 #define ADD_FORWARD const scalar *x, u64 xs, COEFFICIENTS, const scalar *r, u64 rs, scalar *y, u64 ys, u8 *mask
 WIDE_KERNEL batch_norm_add_relu_packed(ADD_FORWARD, COLUMNS, float eps) {
   Piece at(COLUMNS_PASSED);
@@ -99,7 +109,7 @@ WIDE_KERNEL batch_norm_add_relu_packed(ADD_FORWARD, COLUMNS, float eps) {
       s[l] = relu_of(sum);
     }
     store_columns<PACK>(y, ys, row, at, s);
-    mask[row * packs + at.pack] = (u8)bits;
+    write_mask(mask, row, at, bits);
   });
 }
 
@@ -181,8 +191,8 @@ template <int V> DEVICE void open_sums(SUMS) {
 TALL_WIDE_KERNEL batch_norm_grad_sums_packed(SUMS) { open_sums<PACK>(SUMS_PASSED); }
 TALL_WIDE_KERNEL batch_norm_grad_sums_single(SUMS) { open_sums<1>(SUMS_PASSED); }
 
-// The mean's share is taken off in double, at the end: more threads fit than with another number a channel, and half precision
-// has no channels so far from zero beside their deviation that f32 would lose digits of the difference.
+// Of half precision the mean's share is taken off in double, at the end: more threads fit than with another number a channel, and
+// it has no channels so far from zero beside their deviation that f32 would lose digits of the difference.
 template <int V> DEVICE void sums_by_sign(SUMS) {
   Dealt at(COLUMNS_PASSED, TALL_LINED);
   const scalar* const in[2] = {x, dy};
@@ -190,24 +200,31 @@ template <int V> DEVICE void sums_by_sign(SUMS) {
   Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
   float ab[2][V];
   lines<V>(mean, variance, gamma, beta, eps, at, ab);
+  const bool TAKEN = sizeof(scalar) == 4;
+  float k[1][V];
+  if (TAKEN) means<V>(mean, at, k);
   GradSums<V> sums;
   turns.each([&](u64, const float (&v)[2][V], u32) {
 #pragma unroll
-    for (int l = 0; l < V; l++) sums.add(l, v[0][l], through<BY_SIGN>(v[0][l], v[1][l], ab[0][l], ab[1][l]), 0.f);
+    for (int l = 0; l < V; l++) {
+      float d = through<BY_SIGN>(v[0][l], v[1][l], ab[0][l], ab[1][l]);
+      sums.add(l, v[0][l], d, TAKEN ? k[0][l] : 0.f);
+    }
   });
-  finish_grad<TALL_LINED, V, false>(sums, at, tiles, partial, PARAMETERS_PASSED);
+  finish_grad<TALL_LINED, V, TAKEN>(sums, at, tiles, partial, PARAMETERS_PASSED);
 }
 TALL_LINED_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { sums_by_sign<PACK>(SUMS_PASSED); }
 TALL_LINED_KERNEL batch_norm_relu_grad_sums_single(SUMS) { sums_by_sign<1>(SUMS_PASSED); }
 
-// The bits of a row's pack. A single element's bit is looked for in its sample's bytes.
+// The bits of a row's pack. Where rows are no whole bytes they are looked for in their sample's.
 template <int V> struct Bits {
   const u8* mask;
   u32 pack, packs;
   u64 hw, bytes;
   DEVICE u32 operator()(u64 row) const {
     if (V == 8) return mask[row * packs + pack];
-    u64 n = row / hw, e = (row - n * hw) * packs + pack;
+    if (V == 4 && packs % 2 == 0) return (u32)mask[(row * packs + pack) / 2] >> (pack % 2 * 4);
+    u64 n = row / hw, e = ((row - n * hw) * packs + pack) * V;
     return (u32)mask[n * bytes + e / 8] >> (e % 8);
   }
 };

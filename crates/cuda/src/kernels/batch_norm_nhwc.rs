@@ -1,4 +1,4 @@
-//! Batch normalisation of half precision with channels innermost, with ReLU and a residual in the same pass: two passes over the
+//! Batch normalisation with channels innermost, with ReLU and a residual in the same pass: two passes over the
 //! maps in each direction, sums and application.
 
 use super::elementwise::address_and_stride;
@@ -73,18 +73,18 @@ pub(super) fn prepare_add_relu(
     if x.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let (cut, file) = (Columns::applying(&[x, r, y]), file_of(x.ty.dtype, FILES));
+    let file = file_of(x.ty.dtype, FILES);
     let coefficients = [mean, variance, gamma, beta].map(|o| U64(o.address));
     let [x_args, r_args, y_args] = [x, r, y].map(|o| address_and_stride(&o));
     let mut args = [&x_args[..], &coefficients, &r_args, &y_args, &[U64(mask.address)]].concat();
-    if cut.lanes > 1 {
+    if let Some(cut) = Columns::applying_with_mask(&[x, r, y]) {
         args.extend(cut.args(name)?);
         args.push(F32(eps as f32));
         return Ok(vec![cut.launch(name, file, "batch_norm_add_relu_packed", args)?].into());
     }
     let (sample, bytes) = (x.sample(), x.sample().div_ceil(8));
     let total = x.samples() * bytes;
-    let channels = at_most(name, "the number of channels", cut.channels, (1 << 31) - 1)?;
+    let channels = at_most(name, "the number of channels", x.channels().0, (1 << 31) - 1)?;
     args.extend([U32(channels), U64(sample), U64(bytes), U64(total), F32(eps as f32)]);
     let blocks = total.div_ceil(u64::from(THREADS));
     Ok(vec![KernelLaunch::new(name, file, "batch_norm_add_relu_single", blocks, args)?].into())

@@ -1,9 +1,10 @@
 //! Batch normalisation with ReLU, and with a residual.
 //!
-//! Half precision has kernels of its own with channels innermost. f32 puts the kernels of the single ops together, some of them
+//! Where channels are innermost there are kernels of their own. f32 in NCHW order puts the kernels of the single ops together, some of them
 //! into one, and gives their bits.
 
 use super::batch_norm_nhwc::{self, Gate, Gated, Gradient};
+use super::nhwc::is_innermost;
 use super::{KernelError, LaunchPlan, Operand, add, batch_norm, operands, relu};
 use vdnn_graph::op::BatchNorm;
 
@@ -13,9 +14,9 @@ pub(super) fn prepare(
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
 ) -> Result<LaunchPlan, KernelError> {
-    let half = ["batch_norm_relu_packed", "batch_norm_relu_single"];
+    let inner = ["batch_norm_relu_packed", "batch_norm_relu_single"];
     let f32s = ["batch_norm_relu_v4", "batch_norm_relu_v1"];
-    batch_norm::prepare_by("batch_norm_relu", op.eps, half, f32s, inputs, outputs)
+    batch_norm::prepare_by("batch_norm_relu", op.eps, inner, f32s, inputs, outputs)
 }
 
 /// (X, dY, mean, variance, gamma, beta) → dX, dgamma, dbeta.
@@ -28,7 +29,7 @@ pub(super) fn prepare_grad(
     let name = "batch_norm_relu_grad";
     let ([x, dy, mean, variance, gamma, beta], [dx, dgamma, dbeta]) =
         (operands(name, inputs)?, operands(name, outputs)?);
-    if x.ty.dtype.is_half() {
+    if is_innermost(x.ty) {
         let coefficients = [mean, variance, gamma, beta].map(|o| o.address);
         let of = Gradient { x, dy, coefficients, dx, parameters: [dgamma, dbeta] };
         return batch_norm_nhwc::prepare_grad(name, op.eps, Gate::BySign, &of, workspace);
@@ -48,7 +49,7 @@ pub(super) fn prepare_add(
 ) -> Result<LaunchPlan, KernelError> {
     let name = "batch_norm_add_relu";
     let ([x, mean, variance, gamma, beta, r], [y, mask]) = (operands(name, inputs)?, operands(name, outputs)?);
-    if x.ty.dtype.is_half() {
+    if is_innermost(x.ty) {
         return batch_norm_nhwc::prepare_add_relu(op.eps, inputs, outputs);
     }
     let functions = ["batch_norm_add_v4", "batch_norm_add_v1"];
@@ -68,7 +69,7 @@ pub(super) fn prepare_add_grad(
     let second = second.first().copied();
     let ([x, dy, mask, mean, variance, gamma], [dx, dgamma, dbeta, dr]) =
         (operands(name, inputs)?, operands(name, outputs)?);
-    if x.ty.dtype.is_half() {
+    if is_innermost(x.ty) {
         let coefficients = [mean.address, variance.address, gamma.address, 0];
         let of = Gradient { x, dy, coefficients, dx, parameters: [dgamma, dbeta] };
         return batch_norm_nhwc::prepare_gated_grad(op.eps, &of, &Gated { mask: mask.address, second, dr }, workspace);

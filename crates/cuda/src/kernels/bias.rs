@@ -1,12 +1,12 @@
 //! The bias of convolutions and linear layers, added in place after them, and its gradient; both with ReLU too.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{self, Columns, TALL, TALL_PAIR};
+use super::nhwc::{self, Columns, TALL, TALL_PAIR, is_innermost};
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, divisor, partial_bytes, sample_len};
 use super::{KernelError, LaunchPlan, Operand, Takes, check, file_of, files, operands, relu};
 use vdnn_tensor::{Bytes, TensorType};
 
-/// Half precision with channels innermost, or without pixels.
+/// Channels innermost, or half precision without pixels.
 const NHWC: [&str; 3] = files!("bias_nhwc");
 
 /// Y `[N, C, …]` += bias `[C]`: the second half of a convolution or linear layer with a bias.
@@ -16,7 +16,7 @@ const NHWC: [&str; 3] = files!("bias_nhwc");
 pub fn bias_add(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelError> {
     check("bias_add", Takes::Channels, &[y])?;
     check("bias_add", Takes::Plain, &[bias])?;
-    if y.ty.dtype.is_half() {
+    if is_innermost(y.ty) {
         return add_nhwc(["bias_add_packed", "bias_add_single"], y, bias);
     }
     let rows = Rows::by_sample(&[y]);
@@ -37,7 +37,7 @@ pub fn bias_add(y: Operand<'_>, bias: Operand<'_>) -> Result<LaunchPlan, KernelE
 /// As [`bias_add`].
 pub fn bias_relu(y: Operand<'_>, bias: Option<Operand<'_>>) -> Result<LaunchPlan, KernelError> {
     match bias {
-        Some(bias) if y.ty.dtype.is_half() => {
+        Some(bias) if is_innermost(y.ty) => {
             check("bias_relu", Takes::Channels, &[y])?;
             check("bias_relu", Takes::Plain, &[bias])?;
             add_nhwc(["bias_relu_packed", "bias_relu_single"], y, bias)
@@ -49,7 +49,7 @@ pub fn bias_relu(y: Operand<'_>, bias: Option<Operand<'_>>) -> Result<LaunchPlan
     }
 }
 
-/// (Y, dY) → dZ, dbias: in one pass in half precision, in f32 by the two kernels.
+/// (Y, dY) → dZ, dbias: in one pass where channels are innermost, in NCHW order by the two kernels.
 pub(super) fn prepare_relu_grad(
     inputs: &[Operand<'_>],
     outputs: &[Operand<'_>],
@@ -60,7 +60,7 @@ pub(super) fn prepare_relu_grad(
     if db.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    if !y.ty.dtype.is_half() {
+    if !is_innermost(y.ty) {
         let gate = relu::prepare_grad(&[y, dy], &[dz])?;
         return Ok([gate.launches, prepare_grad(&[dz], &[db], workspace)?.launches].concat().into());
     }
@@ -90,7 +90,7 @@ fn grad_nhwc(dy: &Operand<'_>, db: &Operand<'_>, workspace: u64) -> Result<Launc
 
 /// Bytes of partial sums.
 pub(super) fn workspace(dy: &TensorType) -> Bytes {
-    if dy.dtype.is_half() {
+    if is_innermost(dy) {
         return nhwc::partial_bytes(dy, 1);
     }
     if has_pixels(dy) { partial_bytes(dy, 1) } else { 0 }
@@ -110,7 +110,7 @@ pub(super) fn prepare_grad(
     if db.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    if dy.ty.dtype.is_half() {
+    if is_innermost(dy.ty) {
         return grad_nhwc(&dy, &db, workspace);
     }
     if !has_pixels(dy.ty) {

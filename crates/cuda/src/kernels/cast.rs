@@ -1,4 +1,4 @@
-//! Casts: between f32 and half precision, between NCHW and NHWC order, with or without channel padding.
+//! Casts: between f32 and half precision or within a type, between NCHW and NHWC order, with or without channel padding.
 
 use super::elementwise::address_and_stride;
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, THREADS, at_most, divisor};
@@ -40,7 +40,7 @@ pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result
     let (functions, file) = match (x.ty.dtype, y.ty.dtype) {
         (DType::F32, to) if to.is_half() => (functions!("to"), file_of(to, FILES)),
         (from, DType::F32) if from.is_half() => (functions!("from"), file_of(from, FILES)),
-        (from, to) if from.is_half() && from == to => (functions!("move"), file_of(to, FILES)),
+        (from, to) if from == to && (from.is_half() || from == DType::F32) => (functions!("move"), file_of(to, FILES)),
         _ => return Err(refused(&x, &y)),
     };
     if y.elements() == 0 {
@@ -51,7 +51,7 @@ pub(super) fn prepare(inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result
     Ok(vec![KernelLaunch::new(OP, file, function, blocks, args)?].into())
 }
 
-/// (X) → the same in half precision, of many weights: one launch where both sides are in one piece, else one each.
+/// (X) → the same in another type or order, of many f32 weights: one launch where both sides are in one piece, else one each.
 pub(super) fn prepare_many<'a>(
     members: impl Iterator<Item = (&'a [Operand<'a>], &'a [Operand<'a>])>,
 ) -> Result<LaunchPlan, KernelError> {
@@ -77,7 +77,7 @@ fn member(x: &Operand<'_>, y: &Operand<'_>) -> Option<([u64; 5], u64)> {
     let [channels, pixels] = extents(x);
     let len = y.ty.stored_elements();
     let plain = x.ty.layout == Layout::default() && x.is_contiguous() && y.is_contiguous() && len <= SAMPLE_LIMIT;
-    if !plain || x.ty.dtype != DType::F32 || !y.ty.dtype.is_half() {
+    if !plain || x.ty.dtype != DType::F32 || !(y.ty.dtype.is_half() || y.ty.dtype == DType::F32) {
         return None;
     }
     let (padding, nhwc) = (u64::from(y.ty.layout.channel_padding), y.ty.layout.order == MemoryOrder::Nhwc);

@@ -1,6 +1,7 @@
-//! Max pooling and its gradient, from X and Y or from indices. Half precision has channels innermost.
+//! Max pooling and its gradient, from X and Y or from indices. Half precision has channels innermost, f32
+//! either order.
 
-use super::nhwc::{self, Columns, Pixels, TALL_WIDE};
+use super::nhwc::{self, Columns, Pixels, TALL_WIDE, is_innermost};
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most, divisor};
 use super::window::{addresses, geometry, pixels, size};
 use super::{KernelError, Operand, bias, file_of, files, operands, relu};
@@ -11,10 +12,10 @@ const NHWC: [&str; 3] = files!("max_pool2d_nhwc");
 /// Where partial sums begin after a map in a workspace.
 const ALIGNMENT: Bytes = 256;
 
-/// The functions of an op in half precision, in packs and by single elements: for any window, for 2×2 and 3×3 at a stride of 2.
-type Halves = [[&'static str; 2]; 3];
+/// The functions of an op with channels innermost, in packs and by single elements: for any window, for 2×2 and 3×3 at a stride of 2.
+type Inner = [[&'static str; 2]; 3];
 
-macro_rules! halves {
+macro_rules! inner {
     ($stem:literal) => {
         [
             [concat!($stem, "_packed"), concat!($stem, "_single")],
@@ -42,8 +43,8 @@ pub(super) fn prepare(
     let name = "max_pool2d";
     let ([x], [y]) = (operands(name, inputs)?, operands(name, outputs)?);
     let function = pick(&op.window, name, "max_pool2d_k2s2", "max_pool2d_k3s2");
-    if x.ty.dtype.is_half() {
-        return launch_nhwc(name, halves!("max_pool2d"), &op.window, &[x, y], None, [&x, &y, &y]);
+    if is_innermost(x.ty) {
+        return launch_nhwc(name, inner!("max_pool2d"), &op.window, &[x, y], None, [&x, &y, &y]);
     }
     launch(name, function, &op.window, &[x, y], [&x, &y, &y])
 }
@@ -57,8 +58,8 @@ pub(super) fn prepare_grad(
     let name = "max_pool2d_grad";
     let ([x, y, dy], [dx]) = (operands(name, inputs)?, operands(name, outputs)?);
     let function = pick(&op.window, name, "max_pool2d_grad_k2s2", "max_pool2d_grad_k3s2");
-    if x.ty.dtype.is_half() {
-        return launch_nhwc(name, halves!("max_pool2d_grad"), &op.window, &[x, y, dy, dx], None, [&x, &y, &dx]);
+    if is_innermost(x.ty) {
+        return launch_nhwc(name, inner!("max_pool2d_grad"), &op.window, &[x, y, dy, dx], None, [&x, &y, &dx]);
     }
     launch(name, function, &op.window, &[x, y, dy, dx], [&x, &y, &dx])
 }
@@ -72,8 +73,8 @@ pub(super) fn prepare_indices(
     let name = "max_pool2d_indices";
     let ([x], [y, indices]) = (operands(name, inputs)?, operands(name, outputs)?);
     let function = pick(&op.window, name, "max_pool2d_indices_k2s2", "max_pool2d_indices_k3s2");
-    if x.ty.dtype.is_half() {
-        let functions = halves!("max_pool2d_indices");
+    if is_innermost(x.ty) {
+        let functions = inner!("max_pool2d_indices");
         return launch_nhwc(name, functions, &op.window, &[x, y], Some((2, indices)), [&x, &y, &y]);
     }
     launch(name, function, &op.window, &[x, y, indices], [&x, &y, &y])
@@ -88,16 +89,17 @@ pub(super) fn prepare_indices_grad(
     let (name, window) = ("max_pool2d_indices_grad", &op.pool.window);
     let ([indices, dy], [dx]) = (operands(name, inputs)?, operands(name, outputs)?);
     let function = pick(window, name, "max_pool2d_indices_grad_k2s2", "max_pool2d_indices_grad_k3s2");
-    if dx.ty.dtype.is_half() {
-        let functions = halves!("max_pool2d_indices_grad");
+    if is_innermost(dx.ty) {
+        let functions = inner!("max_pool2d_indices_grad");
         return launch_nhwc(name, functions, window, &[dy, dx], Some((0, indices)), [&dx, &dy, &dx]);
     }
     launch(name, function, window, &[indices, dy, dx], [&dx, &dy, &dx])
 }
 
-/// True for windows that one thread takes to dZ: two by two, side by side, over all of a map of half precision.
+/// True for windows that one thread takes to dZ: two by two, side by side, over all of a map with
+/// channels innermost.
 fn is_direct(op: &MaxPool2dIndicesGrad, y: &TensorType) -> bool {
-    y.dtype.is_half() && op.pool.window == Window::square(2) && op.input.iter().all(|size| size.is_multiple_of(2))
+    is_innermost(y) && op.pool.window == Window::square(2) && op.input.iter().all(|size| size.is_multiple_of(2))
 }
 
 /// Bytes of the partial sums; where windows are not taken directly, after what goes through the ReLU of dY.
@@ -160,7 +162,7 @@ fn launch(
 /// The same with channels innermost. Indices, if there are any, come before so many maps; they lie in one piece.
 fn launch_nhwc(
     name: &'static str,
-    functions: Halves,
+    functions: Inner,
     window: &Window,
     maps: &[Operand<'_>],
     indices: Option<(usize, Operand<'_>)>,

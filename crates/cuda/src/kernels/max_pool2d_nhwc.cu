@@ -11,24 +11,27 @@ template <int V> DEVICE void write(scalar* at, const float (&v)[V]) {
   pack.put(v);
   store<V>(at, pack);
 }
+
+// The places of a pack's windows, a byte each, moved by one access.
+struct alignas(PACK) Bytes { u32 word[PACK / 4]; };
 template <int V> DEVICE void write_bytes(u8* at, const u32 (&v)[V]) {
-  if (V == 8) {
-    u64 bytes = 0;
-#pragma unroll
-    for (int l = 0; l < V; l++) bytes |= (u64)v[l] << (8 * l);
-    *(u64*)at = bytes;
-  } else {
+  if (V == 1) {
     at[0] = (u8)v[0];
+    return;
   }
+  Bytes bytes = {};
+#pragma unroll
+  for (int l = 0; l < V; l++) bytes.word[l / 4] |= v[l] << (l % 4 * 8);
+  *(Bytes*)at = bytes;
 }
 template <int V> DEVICE void read_bytes(const u8* at, u32 (&v)[V]) {
-  if (V == 8) {
-    u64 bytes = *(const u64*)at;
-#pragma unroll
-    for (int l = 0; l < V; l++) v[l] = (u32)(bytes >> (8 * l)) & 255;
-  } else {
+  if (V == 1) {
     v[0] = at[0];
+    return;
   }
+  Bytes bytes = *(const Bytes*)at;
+#pragma unroll
+  for (int l = 0; l < V; l++) v[l] = bytes.word[l / 4] >> (l % 4 * 8) & 255;
 }
 
 // The maximum of each lane's window, and the tap of the first pixel that has it. x points at the image and the channels.
@@ -68,24 +71,54 @@ DEVICE void max_pool(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indices, PI
   if (INDICES) write_bytes<V>(indices + (at.pixel * packs + at.pack) * V, place);
 }
 
-// The same for K × K windows at a stride of 2 in pairs of channels: all of a window is read at once, the maximum's place is where
-// a tap equals it. Of two zeros the positive one counts as larger. A NaN, which equals nothing, sends the thread the long way.
+// A word of a pack: an f32, or a pair of halves, of two zeros the positive one the larger. What is no number wins. `equal` has all
+// bits of what is the same number, `all` a number below 65536 for each.
+#ifdef ELEMENT_F32
+#define WORDS PACK
+struct Word {
+  static DEVICE u32 lowest() { return 0xff800000u; }  // −∞
+  static DEVICE u32 larger(u32 a, u32 b) {
+    float x = __uint_as_float(a), y = __uint_as_float(b);
+    return y > x || y != y ? b : a;
+  }
+  static DEVICE u32 equal(u32 a, u32 b) { return __uint_as_float(a) == __uint_as_float(b) ? ~0u : 0u; }
+  static DEVICE u32 all(u32 v) { return v; }
+};
+DEVICE Bytes bytes_of(const u32 (&place)[WORDS]) {
+  return {{__byte_perm(__byte_perm(place[0], place[1], 0x0040), __byte_perm(place[2], place[3], 0x0040), 0x5410)}};
+}
+#else
+#define WORDS (PACK / 2)
+struct Word {
+  static DEVICE u32 lowest() { return scalar::lowest(); }
+  static DEVICE u32 larger(u32 a, u32 b) { return scalar::larger(a, b); }
+  static DEVICE u32 equal(u32 a, u32 b) { return scalar::equal(a, b); }
+  static DEVICE u32 all(u32 v) { return v * 0x10001u; }
+};
+DEVICE Bytes bytes_of(const u32 (&place)[WORDS]) {
+  return {{__byte_perm(place[0], place[1], 0x6420), __byte_perm(place[2], place[3], 0x6420)}};
+}
+#endif
+struct alignas(16) Words { u32 word[WORDS]; };
+
+// The same for K × K windows at a stride of 2, a word at a time: all of a window is read at once, the maximum's place is where
+// a tap equals it. A NaN, which equals nothing, sends the thread the long way.
 template <int K, bool INDICES>
-DEVICE void max_pool_pairs(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indices, PIXELS, Window<K, 2> g) {
-  const int V = PACK, WORDS = V / 2;
+DEVICE void max_pool_words(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indices, PIXELS, Window<K, 2> g) {
+  const int V = PACK;
   Spot at(PIXELS_PASSED, g.oh, g.ow);
   if (!at.active) return;
   const scalar* image = x + (u64)at.n * g.h * g.w * xs + at.pack * V;
-  Pack<V> tap[K * K], best;
+  Words tap[K * K], best;
   u32 inside = 0;
 #pragma unroll
   for (int t = 0; t < K * K; t++) {
     u32 row = at.y * 2 + t / K - g.ph, column = at.x * 2 + t % K - g.pw;
 #pragma unroll
-    for (int w = 0; w < WORDS; w++) tap[t].word[w] = scalar::lowest();
+    for (int w = 0; w < WORDS; w++) tap[t].word[w] = Word::lowest();
     if (row < g.h && column < g.w) {
       inside |= 1u << t;
-      tap[t] = load<V>(image + ((u64)row * g.w + column) * xs);
+      tap[t] = *(const Words*)(image + ((u64)row * g.w + column) * xs);
     }
   }
   u32 place[WORDS], numbers = ~0u;
@@ -93,9 +126,9 @@ DEVICE void max_pool_pairs(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indic
   for (int w = 0; w < WORDS; w++) {
     best.word[w] = tap[0].word[w];
 #pragma unroll
-    for (int t = 1; t < K * K; t++) best.word[w] = scalar::larger(best.word[w], tap[t].word[w]);
-    numbers &= scalar::equal(best.word[w], best.word[w]);
-    place[w] = NO_PLACE * 0x10001u;
+    for (int t = 1; t < K * K; t++) best.word[w] = Word::larger(best.word[w], tap[t].word[w]);
+    numbers &= Word::equal(best.word[w], best.word[w]);
+    place[w] = Word::all(NO_PLACE);
   }
   scalar* to = y + at.pixel * ys + at.pack * V;
   u8* places = indices + (at.pixel * packs + at.pack) * V;
@@ -107,7 +140,7 @@ DEVICE void max_pool_pairs(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indic
     if (INDICES) write_bytes<V>(places, first);
     return;
   }
-  store<V>(to, best);
+  *(Words*)to = best;
   if (INDICES) {
     // The first comes last, over later ones.
 #pragma unroll
@@ -115,30 +148,29 @@ DEVICE void max_pool_pairs(const scalar* x, u64 xs, scalar* y, u64 ys, u8* indic
       if (!(inside >> t & 1)) continue;
 #pragma unroll
       for (int w = 0; w < WORDS; w++) {
-        u32 equal = scalar::equal(tap[t].word[w], best.word[w]);
-        place[w] = (place[w] & ~equal) | (equal & (u32)t * 0x10001u);
+        u32 equal = Word::equal(tap[t].word[w], best.word[w]);
+        place[w] = (place[w] & ~equal) | (equal & Word::all((u32)t));
       }
     }
-    u64 low = __byte_perm(place[0], place[1], 0x6420), high = __byte_perm(place[2], place[3], 0x6420);
-    *(u64*)places = high << 32 | low;
+    *(Bytes*)places = bytes_of(place);
   }
 }
 
 #define FORWARD const scalar *x, u64 xs, scalar *y, u64 ys, PIXELS, WINDOW_PARAMS
 #define MAX_POOL(V) max_pool<V, 0, 0, false>(x, xs, y, ys, nullptr, PIXELS_PASSED, WINDOW(0, 0))
-#define MAX_POOL_PAIRS(K) max_pool_pairs<K, false>(x, xs, y, ys, nullptr, PIXELS_PASSED, WINDOW(K, 2))
+#define MAX_POOL_WORDS(K) max_pool_words<K, false>(x, xs, y, ys, nullptr, PIXELS_PASSED, WINDOW(K, 2))
 KERNEL max_pool2d_packed(FORWARD) { MAX_POOL(PACK); }
 KERNEL max_pool2d_single(FORWARD) { MAX_POOL(1); }
-KERNEL max_pool2d_k2s2_packed(FORWARD) { MAX_POOL_PAIRS(2); }
-WIDE_KERNEL max_pool2d_k3s2_packed(FORWARD) { MAX_POOL_PAIRS(3); }
+KERNEL max_pool2d_k2s2_packed(FORWARD) { MAX_POOL_WORDS(2); }
+WIDE_KERNEL max_pool2d_k3s2_packed(FORWARD) { MAX_POOL_WORDS(3); }
 
 #define INDICES_FORWARD const scalar *x, u64 xs, scalar *y, u64 ys, u8 *indices, PIXELS, WINDOW_PARAMS
 #define MAX_POOL_INDICES(V) max_pool<V, 0, 0, true>(x, xs, y, ys, indices, PIXELS_PASSED, WINDOW(0, 0))
-#define MAX_POOL_INDICES_PAIRS(K) max_pool_pairs<K, true>(x, xs, y, ys, indices, PIXELS_PASSED, WINDOW(K, 2))
+#define MAX_POOL_INDICES_WORDS(K) max_pool_words<K, true>(x, xs, y, ys, indices, PIXELS_PASSED, WINDOW(K, 2))
 KERNEL max_pool2d_indices_packed(INDICES_FORWARD) { MAX_POOL_INDICES(PACK); }
 KERNEL max_pool2d_indices_single(INDICES_FORWARD) { MAX_POOL_INDICES(1); }
-KERNEL max_pool2d_indices_k2s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES_PAIRS(2); }
-WIDE_KERNEL max_pool2d_indices_k3s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES_PAIRS(3); }
+KERNEL max_pool2d_indices_k2s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES_WORDS(2); }
+WIDE_KERNEL max_pool2d_indices_k3s2_packed(INDICES_FORWARD) { MAX_POOL_INDICES_WORDS(3); }
 
 // True when no tap before (a, b) of window (oy, ox) holds its maximum too. x points at the image and the channel.
 template <int K, int S>
@@ -234,17 +266,17 @@ DEVICE void max_pool_cell_grad(const u8* indices, const scalar* dy, u64 dys, sca
   Spot at(PIXELS_PASSED, (g.h + g.ph + 1) / 2, (g.w + g.pw + 1) / 2);
   if (!at.active) return;
   Pack<V> d[W][W];
-  u32 place[W][W][2];
+  Bytes place[W][W];
 #pragma unroll
   for (int i = 0; i < W; i++) {
 #pragma unroll
     for (int j = 0; j < W; j++) {
       u32 oy = at.y + i - (W - 1), ox = at.x + j - (W - 1);  // wrap before the first window, and then are not below oh
-      place[i][j][0] = place[i][j][1] = ~0u;
+#pragma unroll
+      for (int w = 0; w < V / 4; w++) place[i][j].word[w] = ~0u;
       if (oy < g.oh && ox < g.ow) {
-        u64 window = ((u64)at.n * g.oh + oy) * g.ow + ox, bytes = *(const u64*)(indices + (window * packs + at.pack) * V);
-        place[i][j][0] = (u32)bytes;
-        place[i][j][1] = (u32)(bytes >> 32);
+        u64 window = ((u64)at.n * g.oh + oy) * g.ow + ox;
+        place[i][j] = *(const Bytes*)(indices + (window * packs + at.pack) * V);
         d[i][j] = load<V>(dy + window * dys + at.pack * V);
       }
     }
@@ -265,7 +297,7 @@ DEVICE void max_pool_cell_grad(const u8* indices, const scalar* dy, u64 dys, sca
         d[i][j].get(given);
 #pragma unroll
         for (int l = 0; l < V; l++)
-          if ((place[i][j][l / 4] >> (l % 4 * 8) & 255) == a * K + b) sum[l] += given[l];
+          if ((place[i][j].word[l / 4] >> (l % 4 * 8) & 255) == a * K + b) sum[l] += given[l];
       }
     }
     if (y < g.h && x < g.w) write<V>(dx + (((u64)at.n * g.h + y) * g.w + x) * dxs + at.pack * V, sum);
@@ -287,11 +319,14 @@ template <int V> struct Places {
   DEVICE u32 operator()(u64 row) const {
     const u8* at = indices + (row * packs + pack) * V;
     if (V == 1) return at[0];
-    u64 bytes = *(const u64*)at;
-    u32 low = (u32)bytes, high = (u32)(bytes >> 32);
-    low = (low & 3) | (low >> 6 & 12) | (low >> 12 & 48) | (low >> 18 & 192);
-    high = (high & 3) | (high >> 6 & 12) | (high >> 12 & 48) | (high >> 18 & 192);
-    return low | high << 8;
+    Bytes bytes = *(const Bytes*)at;
+    u32 all = 0;
+#pragma unroll
+    for (int w = 0; w < V / 4; w++) {
+      u32 four = bytes.word[w];
+      all |= ((four & 3) | (four >> 6 & 12) | (four >> 12 & 48) | (four >> 18 & 192)) << 8 * w;
+    }
+    return all;
   }
 };
 

@@ -9,8 +9,8 @@
 //! - What varies between iterations (learning rate, iteration) is read from its buffer, never an argument.
 //! - An operand may be a slice of a concat: rows (samples, or pixels where channels are innermost) at a distance. Packs of
 //!   16 bytes are used where every row allows it, single elements elsewhere.
-//! - What is done element by element takes f32 and half precision in any order; what knows channels takes f32 in NCHW order
-//!   and half precision in NHWC order (the files named `*_nhwc`). A source is compiled for each element type by itself.
+//! - What is done element by element takes f32 and half precision in any order; what knows channels takes f32 in NCHW order,
+//!   and f32 and half precision in NHWC order (the files named `*_nhwc`). A source is compiled for each element type by itself.
 //! - Outputs may lie over the inputs that `Op::in_place` and `Op::updates` name.
 //! - Scratch memory is a [`workspace`] of the schedule.
 
@@ -68,26 +68,27 @@ macro_rules! text {
     };
 }
 
-/// (file name, text) of each stem: in f32, for every element type, and in half precision alone.
+/// (file name, text) of each stem: in f32, for every element type, and for every element type with channels innermost.
 macro_rules! sources {
-    (f32: $($plain:literal)*; every type: $($every:literal)*; half: $($half:literal)*;) => {
+    (f32: $($plain:literal)*; every type: $($every:literal)*; innermost: $($inner:literal)*;) => {
         &[
             $((concat!($plain, ".cu"), text!("", "", concat!($plain, ".cu"))),)*
             $((concat!($every, ".cu"), text!("", "", concat!($every, ".cu"))),)*
             $((concat!($every, ".bf16.cu"), text!("#define ELEMENT_BF16\n", "", concat!($every, ".cu"))),)*
             $((concat!($every, ".f16.cu"), text!("#define ELEMENT_F16\n", "", concat!($every, ".cu"))),)*
-            $((concat!($half, ".bf16.cu"), text!("#define ELEMENT_BF16\n", include_str!("nhwc.cuh"), concat!($half, ".cu"))),)*
-            $((concat!($half, ".f16.cu"), text!("#define ELEMENT_F16\n", include_str!("nhwc.cuh"), concat!($half, ".cu"))),)*
+            $((concat!($inner, ".cu"), text!("", include_str!("nhwc.cuh"), concat!($inner, ".cu"))),)*
+            $((concat!($inner, ".bf16.cu"), text!("#define ELEMENT_BF16\n", include_str!("nhwc.cuh"), concat!($inner, ".cu"))),)*
+            $((concat!($inner, ".f16.cu"), text!("#define ELEMENT_F16\n", include_str!("nhwc.cuh"), concat!($inner, ".cu"))),)*
         ]
     };
 }
 
-/// All sources, (file name, text for the compiler). What is compiled for half precision is there once for each type.
+/// All sources, (file name, text for the compiler). What is compiled for several element types is there once for each.
 pub const ALL: &[(&str, &str)] = sources! {
     f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "conv2d_stats" "local_response_norm"
         "loss_scale_update" "max_pool2d" "softmax_cross_entropy" "unscale";
     every type: "add" "concat" "dropout" "normalise" "relu" "sgd";
-    half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc" "unfold";
+    innermost: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc" "unfold";
 };
 
 /// The files of a source that is compiled for several element types, for [`file_of`].
@@ -239,7 +240,7 @@ fn with_optional<'o, 'a>(given: &'o [Operand<'a>], operands: usize) -> (&'o [Ope
 enum Takes {
     /// f32 in NCHW order.
     Plain,
-    /// f32 in NCHW order, half precision in NHWC order or without pixels.
+    /// f32 in either order, half precision in NHWC order or without pixels.
     Channels,
     /// f32 and half precision in any order, without padding.
     Elements,
@@ -276,6 +277,7 @@ impl Takes {
             (DType::I32 | DType::U64, _) => plain,
             (DType::F32 | DType::F16 | DType::BF16, Takes::Anything) => true,
             (DType::F32 | DType::F16 | DType::BF16, Takes::Elements) => unpadded,
+            (DType::F32, Takes::Channels) => unpadded,
             (DType::F32, _) => plain,
             (DType::F16 | DType::BF16, Takes::Channels) => {
                 unpadded && (ty.layout.order == MemoryOrder::Nhwc || ty.shape.rank() == 2)
@@ -287,7 +289,7 @@ impl Takes {
     fn in_words(self) -> &'static str {
         match self {
             Takes::Plain => "unpadded f32 in NCHW order",
-            Takes::Channels => "unpadded f32 in NCHW order, or f16 or bf16 in NHWC order",
+            Takes::Channels => "unpadded f32, or f16 or bf16 in NHWC order",
             Takes::Elements => "f32, f16 or bf16 without padding",
             Takes::Anything => "f32, f16 or bf16",
         }

@@ -2,9 +2,10 @@
 
 use super::plan::{KernelArg, KernelLaunch, THREADS, at_most, divisor, in_packs, lanes};
 use super::{KernelError, Operand};
-use vdnn_tensor::{Bytes, TensorType};
+use vdnn_tensor::{Bytes, MemoryOrder, TensorType};
 
-/// Packs side by side in a tile at most: with packs of eight as many channels as a block has threads.
+/// Packs side by side in a tile at most: with packs of eight as many channels as a block has threads, with packs of four f32 half
+/// as many.
 const WIDEST: u64 = 32;
 /// Multiprocessors to be filled. Any card gets the same cut, so that the order of a sum depends on shapes and alignment alone.
 const MULTIPROCESSORS: u64 = 132;
@@ -17,6 +18,11 @@ pub(super) const TALL: u32 = 1024;
 pub(super) const TALL_PAIR: u32 = 768;
 pub(super) const TALL_LINED: u32 = 640;
 pub(super) const TALL_WIDE: u32 = 512;
+
+/// Whether kernels with channels innermost take such maps: half precision, which has no others, and f32 in NHWC order.
+pub(super) fn is_innermost(ty: &TensorType) -> bool {
+    ty.dtype.is_half() || ty.layout.order == MemoryOrder::Nhwc
+}
 
 /// Rows of channels, cut into tiles of channels and stretches of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +59,15 @@ impl Columns {
         let cut = Columns::uncut(operands);
         let each = u64::from(THREADS) / cut.width * TURN;
         Columns { each, stretches: cut.rows.div_ceil(each), ..cut }
+    }
+
+    /// The same in tiles of whole bytes of a mask, which two packs of four fill; `None` where a row of pixels ends within one.
+    pub fn applying_with_mask(operands: &[Operand<'_>]) -> Option<Self> {
+        let cut = Columns::uncut(operands);
+        let width = cut.width.next_multiple_of(8 / cut.lanes);
+        let each = u64::from(THREADS) / width * TURN;
+        let whole = cut.lanes > 1 && cut.channels.is_multiple_of(8);
+        whole.then(|| Columns { width, each, stretches: cut.rows.div_ceil(each), ..cut })
     }
 
     fn uncut(operands: &[Operand<'_>]) -> Self {
@@ -156,7 +171,7 @@ pub(super) fn partial_bytes(ty: &TensorType, sums: u64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vdnn_tensor::{DType, Layout, MemoryOrder};
+    use vdnn_tensor::{DType, Layout};
 
     fn half(dims: [u64; 4]) -> TensorType {
         let layout = Layout { order: MemoryOrder::Nhwc, channel_padding: 0 };

@@ -1,7 +1,7 @@
-//! Unfolding from NCHW order into half precision with channels innermost, and its gradient.
+//! Unfolding from NCHW order into channels innermost, and its gradient.
 
 use super::elementwise::address_and_stride;
-use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, at_most, divisor};
+use super::plan::{KernelArg, KernelLaunch, LaunchPlan, THREADS, at_most, divisor, lanes};
 use super::{KernelError, Operand, file_of, files, operands};
 use KernelArg::U32;
 use vdnn_graph::op::{Unfold, UnfoldGrad};
@@ -10,8 +10,6 @@ use vdnn_tensor::{DType, MemoryOrder};
 const FILES: [&str; 3] = files!("unfold");
 /// Numbers of X in shared memory: `TILE_ELEMENTS` in `unfold.cu`.
 const TILE: u64 = 6144;
-/// Channels that a thread makes at once.
-const LANES: u64 = 8;
 /// Numbers in kernels stay below this.
 const LIMIT: u64 = (1 << 31) - 1;
 
@@ -24,8 +22,9 @@ pub(super) fn prepare(op: &Unfold, inputs: &[Operand<'_>], outputs: &[Operand<'_
         return Ok(LaunchPlan::default());
     }
     let stored = y.row();
-    let packed = y.address.is_multiple_of(16) && y.row_stride.is_multiple_of(LANES) && stored.is_multiple_of(LANES);
-    let lanes = if packed { LANES } else { 1 };
+    let wide = lanes(y.ty);
+    let packed = y.address.is_multiple_of(16) && y.row_stride.is_multiple_of(wide) && stored.is_multiple_of(wide);
+    let lanes = if packed { wide } else { 1 };
     let function = match (x.ty.dtype == DType::F32, packed) {
         (true, true) => "unfold_f32_packed",
         (true, false) => "unfold_f32_single",
@@ -103,13 +102,13 @@ fn taps(name: &'static str, op: &Unfold, x: &Operand<'_>) -> Result<Vec<KernelAr
     Ok([channels, h, w].into_iter().chain(pairs).map(|v| U32(v as u32)).collect())
 }
 
-/// Checks that the map is in NCHW order, f32 or of the windows' type, and that they are half precision with channels innermost.
+/// Checks that the map is in NCHW order, f32 or of the windows' type, and that they are these types with channels innermost.
 fn check(op: &'static str, map: &Operand<'_>, windows: &Operand<'_>) -> Result<(), KernelError> {
     let refuse = |operand: &str, expected, found: &Operand<'_>| {
         Err(KernelError::Type { op, operand: operand.to_string(), expected, found: Box::new(found.ty.clone()) })
     };
-    if !windows.ty.dtype.is_half() || windows.ty.layout.order != MemoryOrder::Nhwc {
-        return refuse("the windows", "f16 or bf16 in NHWC order", windows);
+    if windows.ty.layout.order != MemoryOrder::Nhwc {
+        return refuse("the windows", "f32, f16 or bf16 in NHWC order", windows);
     }
     let dtype = map.ty.dtype;
     if dtype != DType::F32 && dtype != windows.ty.dtype || map.ty.layout != Default::default() {

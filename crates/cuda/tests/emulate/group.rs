@@ -1,6 +1,6 @@
 //! Groups: every member gets what its op makes alone, bit for bit, however it lies and whatever its gradient's type.
 
-use crate::half::tensor::{Half, TYPES, nhwc, round};
+use crate::half::tensor::{HALVES, Map, nhwc, round};
 use crate::tensor::{Place, Tensor, assert_bits, integers, normal, run};
 use vdnn_cuda::kernels::{self, Operand};
 use vdnn_graph::op::{BatchNormUpdate, Cast, Group, Op, Sgd};
@@ -30,7 +30,7 @@ struct Trained {
     w: Tensor,
     m: Tensor,
     wide: Tensor,
-    half: Half,
+    half: Map,
 }
 
 impl Trained {
@@ -46,7 +46,7 @@ impl Trained {
             w: tensor(stream, place),
             m: tensor(stream + 1, Place::Dense),
             wide: Tensor::new(dims, Place::Dense, &gradient),
-            half: Half::new(ty, Place::Dense, &gradient),
+            half: Map::new(ty, Place::Dense, &gradient),
         }
     }
 
@@ -73,7 +73,7 @@ fn sgd_of_many_is_sgd_of_each() {
             let scalars = [lr.operand(), integers(&counter, &at), guard.operand()];
             [of.w.operand(), dw].into_iter().chain(state).chain(scalars).map(long).collect()
         };
-        for dtype in TYPES {
+        for dtype in HALVES {
             let make = || shapes().iter().enumerate().map(|(n, dims)| Trained::new(n, dims, dtype)).collect::<Vec<_>>();
             let (alone, together) = (make(), make());
             let outputs = |inputs: &[Operand<'static>]| {
@@ -124,7 +124,7 @@ fn casts_of_many_are_the_casts_of_each() {
             .collect();
         let halves = || {
             dims.iter()
-                .map(|dims| Half::filled(TensorType { layout, ..TensorType::new(&dims[..], dtype) }, Place::Dense, 3.0))
+                .map(|dims| Map::filled(TensorType { layout, ..TensorType::new(&dims[..], dtype) }, Place::Dense, 3.0))
                 .collect::<Vec<_>>()
         };
         let (alone, together) = (halves(), halves());

@@ -1,7 +1,7 @@
 //! Images of bytes: the very numbers that the CPU looks up, in f32 and rounded to half precision, at every alignment, of more
 //! channels than a launch takes.
 
-use crate::half::tensor::{Half, TYPES, round};
+use crate::half::tensor::{HALVES, Map, round};
 use crate::tensor::{PLACES, Place, Tensor, assert_bits, integers, run};
 use vdnn_cuda::kernels::Operand;
 use vdnn_graph::op::{Normalise, Op};
@@ -49,13 +49,13 @@ fn every_byte_is_looked_up() {
 
 #[test]
 fn halves_are_what_the_numbers_round_to() {
-    for (dims, dtype) in SHAPES.iter().flat_map(|dims| TYPES.map(|dtype| (dims, dtype))) {
+    for (dims, dtype) in SHAPES.iter().flat_map(|dims| HALVES.map(|dtype| (dims, dtype))) {
         let count: u64 = dims.iter().product();
         let (image, ty) = (bytes(count), TensorType::new(&dims[..], DType::U8));
         let op = op(dims[1], dtype);
         let rounded: Vec<f32> = expected(&op, dims, &image).iter().map(|&v| round(dtype, v)).collect();
         for place in PLACES {
-            let y = Half::filled(TensorType::new(&dims[..], dtype), place, 3.0);
+            let y = Map::filled(TensorType::new(&dims[..], dtype), place, 3.0);
             if !run(&Op::Normalise(op.clone()), &[integers(&ty, &image)], &[y.operand()]) {
                 return;
             }

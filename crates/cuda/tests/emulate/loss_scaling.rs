@@ -1,6 +1,6 @@
 //! Unscaling many gradients at once, and the loss's scale itself.
 
-use crate::half::tensor::{Half, TYPES, nhwc};
+use crate::half::tensor::{HALVES, Map, nhwc};
 use crate::tensor::{Place, Tensor, assert_bits, integers, normal, run};
 use std::cell::Cell;
 use vdnn_cuda::kernels::Operand;
@@ -105,9 +105,9 @@ fn the_scale_falls_at_once_and_grows_after_enough_good_steps() {
 #[test]
 fn gradients_in_half_precision_are_widened() {
     let shapes = [[3, 16, 3, 3], [5, 7, 1, 1], [2, 9, 5, 4], [40, 24, 3, 3]];
-    for dtype in TYPES {
+    for dtype in HALVES {
         let types = shapes.map(|dims| nhwc(&dims, dtype, 0)).into_iter().chain([TensorType::new([70, 33], dtype)]);
-        let made: Vec<(Half, Vec<f32>)> = types.zip(1..).map(|(ty, n)| Half::normal(ty, Place::Dense, n)).collect();
+        let made: Vec<(Map, Vec<f32>)> = types.zip(1..).map(|(ty, n)| Map::normal(ty, Place::Dense, n)).collect();
         let to: Vec<Tensor> =
             made.iter().map(|(from, _)| Tensor::filled(&dims_of(&from.ty), Place::Dense, 7.0)).collect();
         let (scale, guard) = (Tensor::filled(&[1], Place::Dense, 64.0), Tensor::filled(&[1], Place::Dense, 0.5));

@@ -3,7 +3,7 @@
 //! `g = dW + decay · W`; with momentum `M = g` at iteration 0, else `M = mu · M + (1 − dampening) · g`, and `g = M`, or
 //! `g + mu · M` for Nesterov; `W' = W − lr · g`.
 //!
-//! dW may be in half precision, in any order: it is widened element by element, as a cast before the update would.
+//! dW may be in half precision, or in another order than W: it is read element by element, as a cast before the update would.
 //!
 //! With a guard (the loss) that is not finite nothing changes: a run that diverges stops with its last good weights.
 
@@ -30,16 +30,17 @@ impl Sgd {
         self.momentum != 0.0
     }
 
-    /// True for a dW that has W's numbers in half precision, without padding.
-    pub fn takes_half(w: &TensorType, dw: &TensorType) -> bool {
-        w.dtype == DType::F32 && dw.dtype.is_half() && dw.shape == w.shape && dw.layout.channel_padding == 0
+    /// True for a dW that has W's numbers in half precision or f32, in any order, without padding.
+    pub fn takes_uncast(w: &TensorType, dw: &TensorType) -> bool {
+        let known = dw.dtype.is_half() || dw.dtype == DType::F32;
+        w.dtype == DType::F32 && known && dw.shape == w.shape && dw.layout.channel_padding == 0
     }
 
     pub(super) fn infer(&self, inputs: &[&TensorType]) -> Inferred {
         let operands = 4 + usize::from(self.has_momentum());
         arity(inputs, operands..=operands + 1)?;
         let w = inputs[0];
-        if !Sgd::takes_half(w, inputs[1]) {
+        if !Sgd::takes_uncast(w, inputs[1]) {
             same_type("dW", w, inputs[1])?;
         }
         if self.has_momentum() {

@@ -1,9 +1,9 @@
 //! Fewer launches around the optimizer: nodes that are over before a GPU has started the next are put into groups.
 //!
 //! ```text
-//!   W ──cast──► W half         cast group     at the first member's place: what is trained is there from the start
+//!   W ──cast──► W stored       cast group     at the first member's place: what is trained is there from the start
 //!   running statistics         update group   at the last member's place
-//!   dW half ─cast─► dW ─► sgd  sgd group      at the last member's place, reading dW as the layer made it
+//!   dW ─cast─► dW f32 ─► sgd   sgd group      at the last member's place, reading dW as the layer made it
 //!   dW half ─cast─► unscale    unscale        reads dW as the layer made it
 //! ```
 //!
@@ -24,13 +24,13 @@ pub const GROUP_BYTES: Bytes = 16 << 20;
 /// Most members of a group.
 pub const GROUP_MEMBERS: usize = 32;
 
-/// Puts casts of weights, updates of running statistics and SGD updates into groups, and lets SGD read gradients in half
-/// precision.
+/// Puts casts of weights, updates of running statistics and SGD updates into groups, and lets SGD read gradients as
+/// layers made them.
 ///
 /// # Errors
 /// [`GraphError`] when the graph cannot be pushed again: none for a graph that was pushed.
 pub fn group(graph: &Graph) -> Result<Rewritten, GraphError> {
-    let direct = half_gradients(graph);
+    let direct = uncast_gradients(graph);
     let groups = Groups::of(graph);
     let mut rebuild = Rebuild::whole(graph)?;
     for id in graph.node_ids() {
@@ -51,7 +51,7 @@ pub fn group(graph: &Graph) -> Result<Rewritten, GraphError> {
 }
 
 /// One node for all members, named after the first.
-fn push_group(rebuild: &mut Rebuild<'_>, direct: &HalfGradients, members: &[NodeId]) -> Result<(), GraphError> {
+fn push_group(rebuild: &mut Rebuild<'_>, direct: &UncastGradients, members: &[NodeId]) -> Result<(), GraphError> {
     let graph = rebuild.old;
     let nodes: Vec<&Node> = members.iter().map(|&id| graph.node(id)).collect();
     let first = nodes[0];
@@ -64,17 +64,17 @@ fn push_group(rebuild: &mut Rebuild<'_>, direct: &HalfGradients, members: &[Node
     rebuild.stand_for(&before, &made)
 }
 
-/// Updates and unscaling that read a gradient before it is cast to f32, and the casts that are then not needed.
-struct HalfGradients {
-    /// By reader and operand: the value in half precision.
+/// Updates and unscaling that read a gradient before it is cast, and the casts that are then not needed.
+struct UncastGradients {
+    /// By reader and operand: the value before the cast.
     sources: BTreeMap<(NodeId, usize), ValueId>,
     casts: BTreeSet<NodeId>,
 }
 
-fn half_gradients(graph: &Graph) -> HalfGradients {
+fn uncast_gradients(graph: &Graph) -> UncastGradients {
     let mut readers = vec![0u32; graph.values().len()];
     graph.nodes().iter().flat_map(|node| &node.inputs).for_each(|input| readers[input.index()] += 1);
-    let mut found = HalfGradients { sources: BTreeMap::new(), casts: BTreeSet::new() };
+    let mut found = UncastGradients { sources: BTreeMap::new(), casts: BTreeSet::new() };
     let ty = |id: ValueId| &graph.value(id).ty;
     for (id, node) in graph.node_ids().zip(graph.nodes()) {
         let gradients = match node.op {
@@ -91,7 +91,7 @@ fn half_gradients(graph: &Graph) -> HalfGradients {
                 continue;
             }
             let takes = match node.op {
-                Op::Sgd(_) => Sgd::takes_half(ty(node.inputs[0]), ty(cast.inputs[0])),
+                Op::Sgd(_) => Sgd::takes_uncast(ty(node.inputs[0]), ty(cast.inputs[0])),
                 _ => Unscale::takes_half(ty(cast.inputs[0])) && ty(gradient).dtype == DType::F32,
             };
             if takes {
@@ -103,7 +103,7 @@ fn half_gradients(graph: &Graph) -> HalfGradients {
     found
 }
 
-impl HalfGradients {
+impl UncastGradients {
     /// New values for a node's operands.
     fn inputs(&self, rebuild: &Rebuild<'_>, id: NodeId, node: &Node) -> Vec<ValueId> {
         let source = |(operand, &input): (usize, &ValueId)| self.sources.get(&(id, operand)).copied().unwrap_or(input);
@@ -211,7 +211,7 @@ fn is_early(graph: &Graph, node: &Node) -> Option<bool> {
             let to = &graph.value(node.outputs[0]).ty;
             (from.role == Role::Parameter && from.producer.is_none() && node.phase == Phase::Forward)
                 .then_some(true)
-                .filter(|_| from.ty.dtype == DType::F32 && to.dtype.is_half())
+                .filter(|_| from.ty.dtype == DType::F32 && (to.dtype.is_half() || to.dtype == DType::F32))
         }
         Op::Sgd(_) | Op::BatchNormUpdate(_) => Some(false),
         _ => None,

@@ -1,4 +1,5 @@
-//! Mixed precision: feature maps in half precision and channels-last order, what is trained and summed in f32.
+//! Mixed precision: feature maps in half precision and channels-last order, what is trained and summed in f32. With f32 as
+//! the storage type it is the order alone that changes, which is how matrix units read f32 maps (tf32) as well.
 //!
 //! ```text
 //!   image f32 NCHW ──cast──► half NHWC, 3 channels of 8 ─┐
@@ -19,6 +20,9 @@
 //! Casts are nodes, one for each value and type, in the layer of the first reader. The half-precision weights are such
 //! casts: made anew in every iteration from what is trained, never saved, and a plan may drop them and cast again. A weight's
 //! gradient is cast back by backward, so optimizers see f32 alone; `group` may then let SGD read it before that cast.
+//!
+//! Where f32 is stored, read f32 for half: casts remain where an order changes, at images, at convolutions' weights and before
+//! what reads the logical order. No channels are padded, since kernels for few channels are no quicker with zeros among them.
 
 use super::Rewritten;
 use super::rebuild::Rebuild;
@@ -29,21 +33,21 @@ use vdnn_tensor::{DType, Layout, MemoryOrder, TensorType};
 
 const PASS: &str = "mixed";
 
-/// Channels that a convolution's X and W are padded to where they have fewer: eight halves are the 16 bytes that a matrix
-/// unit takes at once.
+/// Channels that a convolution's X and W of half precision are padded to where they have fewer: eight halves are the 16 bytes
+/// that a matrix unit takes at once.
 pub const CHANNEL_MULTIPLE: u64 = 8;
 
-/// Stores feature maps, and weights as convolutions and linear layers read them, in a half-precision type.
+/// Stores feature maps, and weights as convolutions and linear layers read them, in a half-precision type or f32, channels last.
 ///
 /// # Errors
-/// [`GraphError::Pass`] when `dtype` is no half-precision type, when the graph is not one of forward nodes in f32, or for
+/// [`GraphError::Pass`] when `dtype` is none of these types, when the graph is not one of forward nodes in f32, or for
 /// an op that has no place in a forward graph.
 pub fn mixed(graph: &Graph, dtype: DType) -> Result<Rewritten, GraphError> {
     let refuse = |place: &str, reason: String| {
         Err(GraphError::Pass { pass: PASS, graph: graph.name.clone(), place: place.to_string(), reason })
     };
-    if !dtype.is_half() {
-        return refuse("its storage type", format!("expected bf16 or f16, found {dtype}"));
+    if !dtype.is_half() && dtype != DType::F32 {
+        return refuse("its storage type", format!("expected bf16, f16 or f32, found {dtype}"));
     }
     let other = |ty: &TensorType| ty.dtype.is_float() && (ty.dtype != DType::F32 || ty.layout != Layout::default());
     if let Some(value) = graph.values().iter().find(|value| other(&value.ty)) {
@@ -52,7 +56,7 @@ pub fn mixed(graph: &Graph, dtype: DType) -> Result<Rewritten, GraphError> {
     let mut lowering = Lowering { rebuild: Rebuild::new(PASS, graph)?, dtype, casts: BTreeMap::new() };
     for node in graph.nodes() {
         let Some(inputs) = lowering.operands(node)? else {
-            return refuse(&node.name, format!("{} has no rule for half precision", node.op.kind()));
+            return refuse(&node.name, format!("{} has no rule for storage channels last", node.op.kind()));
         };
         let op = match &node.op {
             Op::Unfold(unfold) => Op::Unfold(lowering.unfolded(unfold, inputs[0])),
@@ -63,7 +67,7 @@ pub fn mixed(graph: &Graph, dtype: DType) -> Result<Rewritten, GraphError> {
     Ok(lowering.rebuild.finish())
 }
 
-/// The op in the new graph: one that says the type of its result says the half-precision one.
+/// The op in the new graph: one that says the type of its result says the one that is stored.
 fn in_type(op: &Op, dtype: DType) -> Op {
     match op {
         Op::Normalise(op) => Op::Normalise(Normalise { dtype, ..op.clone() }),
@@ -81,10 +85,10 @@ struct Lowering<'a> {
 /// How an op wants an operand.
 #[derive(Clone, Copy)]
 enum Want {
-    /// Half precision, images channels last.
-    Half,
-    /// Half precision in the logical order.
-    HalfLogical,
+    /// The stored type, images channels last.
+    Stored,
+    /// The stored type in the logical order.
+    Logical,
     /// f32 in the logical order.
     Wide,
 }
@@ -99,17 +103,17 @@ impl Lowering<'_> {
                 return Ok(Some(inputs));
             }
             Op::Add | Op::Concat(_) => {
-                self.cast_all(node.layer, Want::Half, &mut inputs)?;
+                self.cast_all(node.layer, Want::Stored, &mut inputs)?;
                 return Ok(Some(inputs));
             }
             Op::BatchNormStats | Op::BatchNorm(_) | Op::BatchNormRelu(_) | Op::Relu | Op::ReluMask => {
-                (Want::Half, &[0])
+                (Want::Stored, &[0])
             }
-            Op::MaxPool2d(_) | Op::MaxPool2dIndices(_) | Op::AvgPool2d(_) => (Want::Half, &[0]),
-            Op::AdaptiveAvgPool2d(_) | Op::Split(_) | Op::Dropout(_) => (Want::Half, &[0]),
-            Op::BatchNormAddRelu(_) => (Want::Half, &[0, 5]),
-            Op::Linear => (Want::HalfLogical, &[0, 1]),
-            Op::Flatten | Op::Unflatten(_) => (Want::HalfLogical, &[0]),
+            Op::MaxPool2d(_) | Op::MaxPool2dIndices(_) | Op::AvgPool2d(_) => (Want::Stored, &[0]),
+            Op::AdaptiveAvgPool2d(_) | Op::Split(_) | Op::Dropout(_) => (Want::Stored, &[0]),
+            Op::BatchNormAddRelu(_) => (Want::Stored, &[0, 5]),
+            Op::Linear => (Want::Logical, &[0, 1]),
+            Op::Flatten | Op::Unflatten(_) => (Want::Logical, &[0]),
             Op::LocalResponseNorm(_) | Op::SoftmaxCrossEntropy(_) | Op::Accuracy => (Want::Wide, &[0]),
             Op::BatchNormUpdate(_) | Op::Cast(_) | Op::Unfold(_) | Op::Normalise(_) => (Want::Wide, &[]),
             _ => return Ok(None),
@@ -132,10 +136,11 @@ impl Lowering<'_> {
     /// X and W of one type and layout; a bias stays.
     fn convolution(&mut self, layer: LayerId, conv: &Conv2d, inputs: &mut [ValueId]) -> Result<(), GraphError> {
         let x = &self.rebuild.new.value(inputs[0]).ty;
-        let few = if conv.groups == 1 { CHANNEL_MULTIPLE.saturating_sub(x.shape.dim(1)) as u32 } else { 0 };
+        let padded = conv.groups == 1 && self.dtype.is_half();
+        let few = if padded { CHANNEL_MULTIPLE.saturating_sub(x.shape.dim(1)) as u32 } else { 0 };
         let layout = Layout { order: MemoryOrder::Nhwc, channel_padding: few.max(x.layout.channel_padding) };
         for input in inputs.iter_mut().take(2) {
-            let to = TensorType { layout, ..self.wanted(Want::Half, *input) };
+            let to = TensorType { layout, ..self.wanted(Want::Stored, *input) };
             *input = self.cast(layer, *input, to)?;
         }
         Ok(())
@@ -153,8 +158,8 @@ impl Lowering<'_> {
         let found = &self.rebuild.new.value(value).ty;
         let image = found.shape.rank() == 4;
         let (dtype, order) = match want {
-            Want::Half if image => (self.dtype, MemoryOrder::Nhwc),
-            Want::Half | Want::HalfLogical => (self.dtype, MemoryOrder::Nchw),
+            Want::Stored if image => (self.dtype, MemoryOrder::Nhwc),
+            Want::Stored | Want::Logical => (self.dtype, MemoryOrder::Nchw),
             Want::Wide => (DType::F32, MemoryOrder::Nchw),
         };
         TensorType { shape: found.shape.clone(), dtype, layout: Layout { order, channel_padding: 0 } }

@@ -6,7 +6,7 @@
 //!            conv2d ─► relu                         conv2d_relu
 //!            max_pool2d                             max_pool2d_indices
 //!   stem     conv2d of an image of few channels     conv2d of the unfolded image
-//!   mixed    f32 NCHW                               half-precision maps, channels last; f32 weights, statistics and sums
+//!   mixed    f32 NCHW                               half-precision or f32 maps, channels last; f32 weights, statistics, sums
 //!   split_batch      conv2d ─► relu ─► … of N samples                 the same of one part of them after the other
 //!   fuse_gradients   max_pool2d_indices_grad ─► relu_bias_grad     max_pool2d_relu_bias_grad      ┐ the passes that come
 //!   fuse_statistics  conv2d ─► batch_norm_stats, in f16            conv2d_stats                   │ after differentiation
@@ -42,8 +42,8 @@ use vdnn_tensor::DType;
 pub struct Passes {
     /// Whether batch norm takes the ReLU, and the residual before it, into one op; convolutions take the ReLU likewise.
     pub fuse: bool,
-    /// The half-precision type that feature maps and the convolutions' weights are stored in, if any. Trained weights,
-    /// statistics, biases and sums stay in f32.
+    /// The type that feature maps and the convolutions' weights are stored in, channels last: half precision, or f32. `None`
+    /// leaves them as they were built. Trained weights, statistics, biases and sums stay in f32.
     pub storage: Option<DType>,
 }
 
@@ -78,15 +78,17 @@ impl Passes {
         *self == Self::NONE
     }
 
-    /// Runs the passes, fusion first; stems are unfolded where maps are stored in half precision, whose matrix units they are
-    /// for.
+    /// Runs the passes, fusion first; stems are unfolded where maps are stored in half precision. In f32 kernels for few
+    /// channels are quicker than those for an unfolded image, which takes twice the bytes there.
     ///
     /// # Errors
     /// [`GraphError::Pass`] when the graph is not one of forward nodes in f32, or holds an op that a pass cannot take.
     pub fn apply(&self, graph: &Graph) -> Result<Rewritten, GraphError> {
         let mut done = if self.fuse { fuse(graph)? } else { rebuild::same(graph) };
         if let Some(dtype) = self.storage {
-            done = stem(&done.graph)?.after(&done);
+            if dtype.is_half() {
+                done = stem(&done.graph)?.after(&done);
+            }
             done = mixed(&done.graph, dtype)?.after(&done);
         }
         Ok(done)

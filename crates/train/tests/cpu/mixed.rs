@@ -12,6 +12,8 @@ use vdnn_tensor::{DType, HostTensor};
 use vdnn_train::{BuildError, TrainError};
 
 const FUSED: Passes = Passes { fuse: true, storage: None };
+/// How tf32 is stored on a GPU.
+const LAST: Passes = Passes { fuse: true, storage: Some(DType::F32) };
 const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16) };
 const F16: Passes = Passes { fuse: true, storage: Some(DType::F16) };
 
@@ -73,6 +75,17 @@ fn fused_f32_trains_to_the_bits_of_the_plain_graph() {
         same_bits(model, FUSED, &plain);
         let fused = run(&setup(model, "none", FUSED));
         assert!(fused.schedule.nodes.len() < plain.schedule.nodes.len(), "{model}");
+    }
+}
+
+/// The order of maps changes no bit on the CPU, whose kernels see them in NCHW order, under no policy.
+#[test]
+fn channels_last_in_f32_trains_to_the_bits_of_the_plain_graph() {
+    for model in ["vgg-norm", "vgg-small", "resnet-small"] {
+        let plain = run(&setup(model, "none", Passes::NONE));
+        let last = run(&setup(model, "none", LAST));
+        assert_eq!(last.bits(), plain.bits(), "{model}");
+        same_bits(model, LAST, &last);
     }
 }
 

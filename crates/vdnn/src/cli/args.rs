@@ -70,7 +70,7 @@ impl ModelArgs {
 pub enum Dtype {
     /// Single precision throughout.
     F32,
-    /// Single precision storage, products on tensor cores (CUDA).
+    /// Single precision storage, channels last, products on tensor cores (CUDA).
     Tf32,
     /// bfloat16 feature maps; single precision weights, statistics and sums.
     Bf16,
@@ -83,9 +83,9 @@ pub enum Dtype {
 /// Whether layers are fused before differentiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fuse {
-    /// With half-precision feature maps.
+    /// With half-precision feature maps, and with tf32.
     Auto,
-    /// Each layer by itself.
+    /// Each layer by itself; in tf32 maps then stay in NCHW order.
     Never,
     /// In every arithmetic.
     Always,

@@ -40,11 +40,7 @@ pub fn network(
 ) -> Result<impl Fn(u64, Mode) -> Result<Net, BuildError> + use<>> {
     let spec = vdnn_models::find(&args.model)?;
     let (dtype, precision, storage) = dtype(args.dtype);
-    let fuse = match args.fuse {
-        Fuse::Auto => storage.is_some(),
-        Fuse::Never => false,
-        Fuse::Always => true,
-    };
+    let passes = passes(args.fuse, storage);
     let options = ModelOptions {
         batch_size: args.batch_size,
         image_size: args.image_size.or(data.image_size),
@@ -57,7 +53,7 @@ pub fn network(
         dtype,
         precision,
         bytes: data.bytes,
-        passes: Passes { fuse, storage },
+        passes,
         split_batch: args.split_batch.map(|parts| SplitBatch { parts, at: args.split_at.clone() }),
     };
     Ok(move |batch_size, mode| spec.build(&ModelOptions { batch_size, mode, ..options.clone() }).map_err(Into::into))
@@ -67,11 +63,22 @@ pub fn network(
 fn dtype(dtype: Dtype) -> (DType, Precision, Option<DType>) {
     match dtype {
         Dtype::F32 => (DType::F32, Precision::F32, None),
-        Dtype::Tf32 => (DType::F32, Precision::Tf32, None),
+        Dtype::Tf32 => (DType::F32, Precision::Tf32, Some(DType::F32)),
         Dtype::F64 => (DType::F64, Precision::F32, None),
         Dtype::Bf16 => (DType::F32, Precision::F32, Some(DType::BF16)),
         Dtype::F16 => (DType::F32, Precision::F32, Some(DType::F16)),
     }
+}
+
+/// The passes of maps that are stored so. f32 maps, whose type is no choice of the user's, are only stored in another order as
+/// layers are fused: without that the network stays as it was built.
+fn passes(fuse: Fuse, storage: Option<DType>) -> Passes {
+    let fuse = match fuse {
+        Fuse::Auto => storage.is_some(),
+        Fuse::Never => false,
+        Fuse::Always => true,
+    };
+    Passes { fuse, storage: storage.filter(|dtype| fuse || dtype.is_half()) }
 }
 
 /// The device asked for, or the best one present; refuses arithmetic it does not have.

@@ -32,7 +32,7 @@ fn plain(gpu: &mut Gpu, case: usize, eps: f64) -> Outcome<(bool, Value)> {
 }
 
 fn half(gpu: &mut Gpu, case: usize, eps: f64, dtype: DType, limits: [f64; 2]) -> Outcome<(bool, Value)> {
-    gpu.compare_half(build(Maps::Half(dtype), case, eps)?, build(Maps::Rounded(dtype), case, eps)?, limits)
+    gpu.compare_inner(build(Maps::Inner(dtype), case, eps)?, build(Maps::Rounded(dtype), case, eps)?, limits)
 }
 
 /// The norm by itself, with ReLU, and its gradients.

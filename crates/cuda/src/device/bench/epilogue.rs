@@ -2,7 +2,7 @@
 //! plans of their own, which are measured beside those.
 //!
 //! ```text
-//!  conv2d_relu    eng…, bias and ReLU              bias_relu_eng…, before it the bias made narrow
+//!  conv2d_relu    eng…, bias and ReLU              bias_relu_eng…, before it the bias made narrow, if it must be
 //!  conv2d_stats   eng…, statistics of Y            stats_eng…, after it statistics from the sums
 //! ```
 
@@ -66,11 +66,13 @@ impl Bench {
     }
 }
 
-/// The choice of a plan with an epilogue: with the bytes that it reads or writes besides, and the small launch before or after it.
+/// The choice of a plan with an epilogue: with the bytes that it reads or writes in its workspace besides, and the small launch
+/// before or after it that makes or reads them.
 pub(super) fn with_epilogue(choice: Choice, problem: &ConvolutionProblem, launch: f64) -> Choice {
     let algorithm = join_epilogue(problem.epilogue, &choice.algorithm);
-    let workspace = choice.workspace + epilogue_places(problem).1;
-    Choice { algorithm, workspace, seconds: choice.seconds + launch, ..choice }
+    let (_, bytes) = epilogue_places(problem);
+    let seconds = choice.seconds + if bytes > 0 { launch } else { 0.0 };
+    Choice { algorithm, workspace: choice.workspace + bytes, seconds, ..choice }
 }
 
 /// For a convolution that makes statistics, the node that would take them of its output.

@@ -106,7 +106,8 @@ impl Bench {
         let mut places = Places::default();
         let operands = found.operands.each_ref().map(|operand| places.operand(operand));
         let (within, epilogue_bytes) = epilogue_places(&found.problem);
-        let epilogue = places.bytes(epilogue_bytes);
+        // An f32 bias is read where it is, which here is nowhere yet.
+        let epilogue = places.bytes(epilogue_bytes.max(4 * found.problem.k));
         let workspace = places.bytes(0);
         let available = self.scratch.available(gpu)?.saturating_sub(places.end() + 256);
         let (start, mut search) = (Instant::now(), Search::new(self.options.patience));

@@ -1,6 +1,6 @@
 //! Batch normalisation with channels innermost, alone, with ReLU and with a residual.
 
-use super::tensor::{Half, TYPES, assert_near, nhwc, round};
+use super::tensor::{Map, TYPES, assert_near, nhwc, round};
 use crate::tensor::{Bytes, PLACES, Place, Tensor, assert_close, normal, run};
 use vdnn_cuda::kernels::Operand;
 use vdnn_graph::op::{BatchNorm, Op, mask_type};
@@ -15,7 +15,7 @@ struct Case {
     dims: [u64; 4],
     dtype: DType,
     place: Place,
-    x: Half,
+    x: Map,
     values: Vec<f32>,
     /// Mean, variance, gamma, beta as the kernels get them.
     coefficients: [Tensor; 4],
@@ -26,7 +26,7 @@ impl Case {
     fn new(dims: [u64; 4], dtype: DType, place: Place) -> Option<Self> {
         let count = dims.iter().product();
         let values: Vec<f32> = normal(count, 7).iter().map(|v| round(dtype, 10.0 + v)).collect();
-        let x = Half::new(nhwc(&dims, dtype, 0), place, &values);
+        let x = Map::new(nhwc(&dims, dtype, 0), place, &values);
         let c = &dims[1..2];
         let vector = |stream: u64| Tensor::new(c, Place::Dense, &normal(c[0], stream));
         let zero = || Tensor::filled(c, Place::Dense, 0.0);
@@ -36,8 +36,8 @@ impl Case {
         case.then_some(Case { dims, dtype, place, x, values, coefficients })
     }
 
-    fn map(&self, value: f32) -> Half {
-        Half::filled(nhwc(&self.dims, self.dtype, 0), self.place, value)
+    fn map(&self, value: f32) -> Map {
+        Map::filled(nhwc(&self.dims, self.dtype, 0), self.place, value)
     }
 
     fn channel(&self, e: usize) -> usize {
@@ -88,7 +88,7 @@ impl Case {
     }
 
     /// Runs a gradient op in place and compares; `through` is what of dY goes through.
-    fn check_gradient(&self, op: &Op, mask: Option<&Bytes>, dy: &Half, through: &[f64], hat: &[f64]) {
+    fn check_gradient(&self, op: &Op, mask: Option<&Bytes>, dy: &Map, through: &[f64], hat: &[f64]) {
         let parameters = [0, 1].map(|_| Tensor::filled(&self.dims[1..2], Place::Dense, 0.0));
         let dx = self.map(0.0);
         let mut inputs = vec![self.x.operand(), dy.operand()];
@@ -144,7 +144,7 @@ fn statistics_and_normalisation() {
             let expected: Vec<f64> = normalised.iter().map(|&v| if relu { v.max(0.0) } else { v }).collect();
             assert_near(op.kind(), case.dtype, &y.values(), &expected, 0.51);
             // Over X.
-            let over = Half::new(case.x.ty.clone(), case.place, &case.values);
+            let over = Map::new(case.x.ty.clone(), case.place, &case.values);
             let mut inputs = inputs.clone();
             inputs[0] = over.operand();
             run(&op, &inputs, &[over.operand()]);
@@ -157,7 +157,7 @@ fn statistics_and_normalisation() {
 fn a_residual_with_a_mask() {
     each_case(|case| {
         let op = Op::BatchNormAddRelu(BatchNorm { eps: EPS });
-        let (r, residual) = Half::normal(nhwc(&case.dims, case.dtype, 0), case.place, 11);
+        let (r, residual) = Map::normal(nhwc(&case.dims, case.dtype, 0), case.place, 11);
         let (y, mask) = (case.map(7.0), Bytes::new(mask_type(&case.x.ty)));
         let mut inputs = vec![case.x.operand()];
         inputs.extend(case.coefficients.iter().map(Tensor::operand));
@@ -178,7 +178,7 @@ fn a_residual_with_a_mask() {
         for (e, &sum) in sums.iter().enumerate() {
             assert!(bit(e) == (sum > 0.0) || sum.abs() < 1e-5, "element {e} of {:?}: {sum}", case.dims);
         }
-        let (dy, given) = Half::normal(nhwc(&case.dims, case.dtype, 0), case.place, 12);
+        let (dy, given) = Map::normal(nhwc(&case.dims, case.dtype, 0), case.place, 12);
         let through: Vec<f64> =
             given.iter().enumerate().map(|(e, &d)| if bit(e) { f64::from(d) } else { 0.0 }).collect();
         case.check_gradient(&Op::BatchNormAddReluGrad(BatchNorm { eps: EPS }), Some(&mask), &dy, &through, &hat);
@@ -193,21 +193,21 @@ fn two_gradients_are_added_as_they_are_read() {
         let (ty, mask) = (nhwc(&case.dims, case.dtype, 0), Bytes::new(mask_type(&case.x.ty)));
         let (y, sum) = (case.map(0.0), case.map(0.0));
         run(&Op::ReluMask, &[case.x.operand()], &[y.operand(), mask.operand()]);
-        let [(first, given), (second, _)] = [14, 15].map(|stream| Half::normal(ty.clone(), case.place, stream));
+        let [(first, given), (second, _)] = [14, 15].map(|stream| Map::normal(ty.clone(), case.place, stream));
         run(&Op::Add, &[first.operand(), second.operand()], &[sum.operand()]);
-        let gradients = |dy: &Half, more: Option<&Half>, dr: &Half| {
+        let gradients = |dy: &Map, more: Option<&Map>, dr: &Map| {
             let parameters = [0, 1].map(|_| Tensor::filled(&case.dims[1..2], Place::Dense, 0.0));
             let dx = case.map(0.0);
             let mut inputs = vec![case.x.operand(), dy.operand(), mask.operand()];
             inputs.extend(case.coefficients[..3].iter().map(Tensor::operand));
-            inputs.extend(more.map(Half::operand));
+            inputs.extend(more.map(Map::operand));
             let [dgamma, dbeta] = parameters.each_ref().map(Tensor::operand);
             run(&op, &inputs, &[dx.operand(), dgamma, dbeta, dr.operand()]);
             [dx.values(), parameters[0].values(), parameters[1].values(), dr.values()]
         };
         let expected = gradients(&sum, None, &case.map(0.0));
         assert_eq!(gradients(&first, Some(&second), &case.map(0.0)), expected, "{:?}", case.dims);
-        let over = Half::new(ty, case.place, &given);
+        let over = Map::new(ty, case.place, &given);
         assert_eq!(gradients(&over, Some(&second), &over), expected, "{:?} over dY", case.dims);
     });
 }
@@ -217,13 +217,13 @@ fn two_gradients_are_added_as_they_are_read() {
 #[test]
 fn sums_begin_anew_at_every_launch() {
     let shapes = [[8, 16, 40, 40], [2, 520, 9, 9], [40, 64, 12, 12], [3, 70, 30, 30], [2, 8, 3, 3]];
-    let sums = |op: &Op, x: &Half, further: &[Operand<'_>]| {
+    let sums = |op: &Op, x: &Map, further: &[Operand<'_>]| {
         let results = [0, 1].map(|_| Tensor::filled(&x.ty.shape.dims()[1..2], Place::Dense, -7.0));
         let inputs = [&[x.operand()], further].concat();
         let ran = if matches!(op, Op::BatchNormStats) {
             run(op, &inputs, &results.each_ref().map(Tensor::operand))
         } else {
-            let dx = Half::filled(x.ty.clone(), Place::Dense, 0.0);
+            let dx = Map::filled(x.ty.clone(), Place::Dense, 0.0);
             run(op, &inputs, &[dx.operand(), results[0].operand(), results[1].operand()])
         };
         ran.then(|| results.map(|sums| sums.values().iter().map(|v| v.to_bits()).collect::<Vec<_>>()))
@@ -232,7 +232,7 @@ fn sums_begin_anew_at_every_launch() {
     for round in 0..3 {
         for (index, (dims, place)) in shapes.iter().flat_map(|d| [Place::Dense, Place::Odd].map(|p| (d, p))).enumerate()
         {
-            let (x, _) = Half::normal(nhwc(dims, DType::BF16, 0), place, 20);
+            let (x, _) = Map::normal(nhwc(dims, DType::BF16, 0), place, 20);
             let Some(statistics) = sums(&Op::BatchNormStats, &x, &[]) else { return };
             let ones = Tensor::filled(&dims[1..2], Place::Dense, 1.0);
             let coefficients = [ones.operand(), ones.operand(), ones.operand()];
@@ -250,10 +250,10 @@ fn sums_begin_anew_at_every_launch() {
 fn gradients() {
     each_case(|case| {
         let (normalised, hat) = case.all_normalised();
-        let (dy, given) = Half::normal(nhwc(&case.dims, case.dtype, 0), case.place, 10);
+        let (dy, given) = Map::normal(nhwc(&case.dims, case.dtype, 0), case.place, 10);
         let all: Vec<f64> = given.iter().map(|&d| f64::from(d)).collect();
         case.check_gradient(&Op::BatchNormGrad(BatchNorm { eps: EPS }), None, &dy, &all, &hat);
-        let dy = Half::new(nhwc(&case.dims, case.dtype, 0), case.place, &given);
+        let dy = Map::new(nhwc(&case.dims, case.dtype, 0), case.place, &given);
         // What forward let through: numbers at zero may fall either way in f64.
         let y = case.map(0.0);
         let inputs: Vec<_> =

@@ -1,5 +1,5 @@
-//! Half precision: every kernel against plain loops in f64 on the rounded inputs, in both types, dense, as slices of pixels
-//! and at odd places.
+//! Half precision and f32 with channels innermost: every kernel against plain loops in f64 on the rounded inputs, in each type,
+//! dense, as slices of pixels and at odd places.
 
 mod batch_norm;
 mod elements;

@@ -1,6 +1,6 @@
-//! Poolings with channels innermost: those of f32 on the same rounded numbers, which are checked against plain loops.
+//! Poolings with channels innermost: those of f32 in NCHW order on the same rounded numbers, which are checked against plain loops.
 
-use super::tensor::{Half, TYPES, assert_near, nhwc, round};
+use super::tensor::{Map, TYPES, assert_near, nhwc, round};
 use crate::tensor::{Bytes, PLACES, Place, Tensor, assert_bits, assert_close, normal, run};
 use vdnn_cuda::kernels::Operand;
 use vdnn_graph::op::{
@@ -30,13 +30,13 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&v| f64::from(v)).collect()
 }
 
-/// f32 in NCHW order and a half type in NHWC order, with the same numbers.
-struct Pair(Tensor, Half);
+/// f32 in NCHW order and a type in NHWC order, with the same numbers.
+struct Pair(Tensor, Map);
 
 impl Pair {
     fn new(dims: &[u64], dtype: DType, place: Place, values: &[f32]) -> Self {
         let values: Vec<f32> = values.iter().map(|&v| round(dtype, v)).collect();
-        Pair(Tensor::new(dims, Place::Dense, &values), Half::new(nhwc(dims, dtype, 0), place, &values))
+        Pair(Tensor::new(dims, Place::Dense, &values), Map::new(nhwc(dims, dtype, 0), place, &values))
     }
 
     fn empty(dims: &[u64], dtype: DType, place: Place) -> Self {
@@ -175,7 +175,7 @@ fn average_pooling() {
     }
 }
 
-/// ReLU's gradient through a pool, against the pool's gradient and then the ReLU's, in f32 and in both half types.
+/// ReLU's gradient through a pool, against the pool's gradient and then the ReLU's, in both orders and all types.
 #[test]
 fn gradients_through_a_pool_and_its_relu() {
     let square = Window::square(2);

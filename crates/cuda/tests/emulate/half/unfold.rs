@@ -1,6 +1,6 @@
 //! Unfolding into channels innermost and its gradient, against plain loops.
 
-use super::tensor::{Half, TYPES, nhwc, round};
+use super::tensor::{Map, TYPES, nhwc, round};
 use crate::tensor::{PLACES, Place, Tensor, assert_close, normal, run};
 use vdnn_graph::op::{Op, Unfold, UnfoldGrad};
 use vdnn_tensor::{DType, Layout, TensorType};
@@ -49,7 +49,7 @@ fn windows_become_channels() {
         let ty = unfolded(dims, &op);
         let values = normal(dims.iter().product(), 1);
         let image = Tensor::new(&dims, Place::Dense, &values);
-        let y = Half::filled(ty.clone(), place, 7.0);
+        let y = Map::filled(ty.clone(), place, 7.0);
         if !run(&Op::Unfold(op), &[image.operand()], &[y.operand()]) {
             return;
         }
@@ -59,8 +59,8 @@ fn windows_become_channels() {
         }
         assert_close("unfold", &y.values(), &expected, 0.0);
         // Of the element type itself, in NCHW order.
-        let half = Half::new(TensorType::new(dims, op.dtype), Place::Dense, &values);
-        let again = Half::filled(ty, place, 7.0);
+        let half = Map::new(TensorType::new(dims, op.dtype), Place::Dense, &values);
+        let again = Map::filled(ty, place, 7.0);
         run(&Op::Unfold(op), &[half.operand()], &[again.operand()]);
         assert_close("unfold in half precision", &again.values(), &expected, 0.0);
     }
@@ -69,7 +69,7 @@ fn windows_become_channels() {
 #[test]
 fn gradients_are_sums_over_windows() {
     for ((dims, op), place) in TYPES.iter().flat_map(|&t| cases(t)).flat_map(|case| PLACES.map(|p| (case, p))) {
-        let (dy, given) = Half::normal(unfolded(dims, &op), place, 1);
+        let (dy, given) = Map::normal(unfolded(dims, &op), place, 1);
         let grad = UnfoldGrad { unfold: op, input: [dims[2], dims[3]], dtype: DType::F32, layout: Layout::default() };
         let dx = Tensor::filled(&dims, Place::Dense, 7.0);
         if !run(&Op::UnfoldGrad(grad), &[dy.operand()], &[dx.operand()]) {
@@ -80,7 +80,7 @@ fn gradients_are_sums_over_windows() {
             expected[to] += f64::from(given[from]);
         }
         assert_close("unfold_grad", &dx.values(), &expected, 1e-5);
-        let half = Half::filled(TensorType::new(dims, op.dtype), Place::Dense, 7.0);
+        let half = Map::filled(TensorType::new(dims, op.dtype), Place::Dense, 7.0);
         run(&Op::UnfoldGrad(UnfoldGrad { dtype: op.dtype, ..grad }), &[dy.operand()], &[half.operand()]);
         let rounded: Vec<f64> = dx.values().iter().map(|&v| f64::from(round(op.dtype, v))).collect();
         assert_close("unfold_grad in half precision", &half.values(), &rounded, 0.0);
