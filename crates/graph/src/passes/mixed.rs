@@ -107,7 +107,7 @@ impl Lowering<'_> {
             }
             Op::MaxPool2d(_) | Op::MaxPool2dIndices(_) | Op::AvgPool2d(_) => (Want::Half, &[0]),
             Op::AdaptiveAvgPool2d(_) | Op::Split(_) | Op::Dropout(_) => (Want::Half, &[0]),
-            Op::BatchNormAddRelu(_) => (Want::Half, &[0, 5]),
+            Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) => (Want::Half, &[0, 5]),
             Op::Linear => (Want::HalfLogical, &[0, 1]),
             Op::Flatten | Op::Unflatten(_) => (Want::HalfLogical, &[0]),
             Op::LocalResponseNorm(_) | Op::SoftmaxCrossEntropy(_) | Op::Accuracy => (Want::Wide, &[0]),
