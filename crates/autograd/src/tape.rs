@@ -127,7 +127,7 @@ impl Tape {
 
     fn adds_itself(&self, value: ValueId) -> bool {
         let maker = self.graph.value(value).producer.map(|id| &self.graph.node(id).op);
-        matches!(maker, Some(Op::BatchNormAddRelu(_))) && !self.kept.contains(&value)
+        matches!(maker, Some(Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_))) && !self.kept.contains(&value)
     }
 
     fn sum(&mut self, forward: NodeId, value: ValueId, parts: [ValueId; 2]) -> Result<ValueId, AutogradError> {

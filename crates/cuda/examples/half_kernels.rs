@@ -19,8 +19,8 @@ use vdnn_cuda::memory::{DeviceArena, copy_on_device};
 use vdnn_cuda::nvrtc::{Argument, CubinCache, Grid, KernelSource, Launch, Module, cache_folder};
 use vdnn_graph::Op;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, BatchNorm, Cast, Dropout, MaxPool2d, MaxPool2dIndicesGrad, Unfold,
-    Window, mask_type,
+    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, BatchNorm, BatchNormPair, Cast, Dropout, MaxPool2d, MaxPool2dIndicesGrad,
+    Unfold, Window, mask_type,
 };
 use vdnn_tensor::{DType, Layout, MemoryOrder, Philox, TensorType};
 
@@ -68,7 +68,7 @@ fn cases_of(dims: [u64; 4], dtype: DType) -> Vec<Case> {
     let (x, c, norm) = (nhwc(dims, dtype, 0), TensorType::new([dims[1]], DType::F32), BatchNorm { eps: 1e-5 });
     let (mask, counter) = (mask_type(&x), TensorType::new([1], DType::U64));
     let (map, bits) = (x.bytes(), mask.bytes());
-    let dropout = Dropout { p: 0.5, seed: 1, stream: 0 };
+    let (dropout, pair) = (Dropout { p: 0.5, seed: 1, stream: 0 }, BatchNormPair { eps: [1e-5; 2] });
     vec![
         case("batch_norm_stats", Op::BatchNormStats, &[&x], &[&c, &c], map),
         case("batch_norm", Op::BatchNorm(norm), &[&x, &c, &c, &c, &c], &[&x], 2 * map),
@@ -88,6 +88,20 @@ fn cases_of(dims: [u64; 4], dtype: DType) -> Vec<Case> {
             &[&x, &x, &mask, &c, &c, &c],
             &[&x, &c, &c, &x],
             6 * map + 2 * bits,
+        ),
+        case(
+            "batch_norm_pair_relu",
+            Op::BatchNormPairRelu(pair),
+            &[&x, &c, &c, &c, &c, &x, &c, &c, &c, &c],
+            &[&x, &mask],
+            3 * map + bits,
+        ),
+        case(
+            "batch_norm_pair_relu_grad of two gradients",
+            Op::BatchNormPairReluGrad(pair),
+            &[&x, &x, &mask, &c, &c, &c, &x, &c, &c, &c, &x],
+            &[&x, &c, &c, &x, &c, &c],
+            10 * map + bits,
         ),
         case("relu_grad", Op::ReluGrad, &[&x, &x], &[&x], 3 * map),
         case("relu_mask", Op::ReluMask, &[&x], &[&x, &mask], 2 * map + bits),

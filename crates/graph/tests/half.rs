@@ -71,6 +71,18 @@ fn statistics_and_parameters_beside_half_precision_are_wide() {
     assert_eq!(b.types(Op::BatchNormAddRelu(norm), &with(&[&x, &c, &c, &c, &c, &x])).unwrap(), with(&[&x, &mask]));
     let grads = b.types(Op::BatchNormAddReluGrad(norm), &with(&[&x, &x, &mask, &c, &c, &c])).unwrap();
     assert_eq!(grads, with(&[&x, &c, &c, &x]));
+    let pair = op::BatchNormPair { eps: [1e-5; 2] };
+    let both = [&x, &c, &c, &c, &c, &x, &c, &c, &c, &c];
+    assert_eq!(b.types(Op::BatchNormPairRelu(pair), &with(&both)).unwrap(), with(&[&x, &mask]));
+    for n_inputs in [10, 11] {
+        let reads = [&x, &x, &mask, &c, &c, &c, &x, &c, &c, &c, &x];
+        let grads = b.types(Op::BatchNormPairReluGrad(pair), &with(&reads[..n_inputs])).unwrap();
+        assert_eq!(grads, with(&[&x, &c, &c, &x, &c, &c]));
+    }
+    let other = nhwc([4, 16, 5, 4], 0);
+    let refusal =
+        b.types(Op::BatchNormPairRelu(pair), &with(&[&x, &c, &c, &c, &c, &other, &c, &c, &c, &c])).unwrap_err();
+    assert!(refusal.contains("expected B of type"), "{refusal}");
     assert_eq!(b.types(Op::BiasGrad, std::slice::from_ref(&x)).unwrap(), std::slice::from_ref(&c));
     let narrow = TensorType::new([16], DType::BF16);
     assert!(b.types(Op::BatchNormRelu(norm), &with(&[&x, &narrow, &c, &c, &c])).unwrap_err().contains("mean"));

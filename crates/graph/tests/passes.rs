@@ -96,7 +96,7 @@ fn a_relu_takes_in_the_norm_before_it() {
 }
 
 #[test]
-fn of_two_norms_under_a_sum_the_first_operand_is_taken() {
+fn of_two_norms_under_a_sum_both_are_taken() {
     for shortcut_first in [false, true] {
         let mut b = Bench::new();
         let x = b.image([2, 4, 3, 3]);
@@ -106,11 +106,12 @@ fn of_two_norms_under_a_sum_the_first_operand_is_taken() {
         b.relu("relu", sum);
         let graph = fuse(&b.0).unwrap().graph;
         let relu = node(&graph, "relu");
-        assert_eq!(relu.op.kind(), "batch_norm_add_relu");
+        assert_eq!(relu.op, Op::BatchNormPairRelu(op::BatchNormPair { eps: [1e-5; 2] }));
         let (own, other) = if shortcut_first { ("shortcut", "main") } else { ("main", "shortcut") };
+        assert_eq!([relu.inputs[0], relu.inputs[5]].map(|id| graph.value(id).name.as_str()), ["image"; 2]);
         assert_eq!(graph.value(relu.inputs[1]).name, format!("{own}.stats.mean"));
-        assert_eq!(graph.value(relu.inputs[5]).name, other);
-        assert_eq!(node(&graph, other).op.kind(), "batch_norm");
+        assert_eq!(graph.value(relu.inputs[6]).name, format!("{other}.stats.mean"));
+        assert!(graph.nodes().iter().all(|node| node.op.kind() != "batch_norm" && node.name != "add"));
         assert_eq!(names(&graph, &relu.outputs), ["relu", "relu.mask"]);
     }
 }
@@ -474,4 +475,21 @@ fn unscaling_reads_gradients_in_half_precision() {
     let made: Vec<String> = unscale.outputs.iter().map(|&id| done.value(id).ty.to_string()).collect();
     assert_eq!(made, ["f32[1]", "f32[4, 3, 2, 2]", "f32[4, 3, 2, 2]", "f32[4, 3, 2, 2]"]);
     assert!(done.nodes().iter().all(|node| node.name != "plain.cast"));
+}
+
+/// A residual that somebody else reads, or that no batch norm makes, is read as it is.
+#[test]
+fn a_residual_that_is_read_elsewhere_is_made() {
+    let mut b = Bench::new();
+    let x = b.image([2, 4, 3, 3]);
+    let (main, shortcut) = (b.norm("main", x), b.norm("shortcut", x));
+    let sum = b.layer("add", Op::Add, &[main, shortcut]);
+    b.relu("relu", sum);
+    b.relu("other", shortcut);
+    let graph = fuse(&b.0).unwrap().graph;
+    let relu = node(&graph, "relu");
+    assert_eq!(relu.op.kind(), "batch_norm_add_relu");
+    assert_eq!(graph.value(relu.inputs[1]).name, "main.stats.mean");
+    assert_eq!(graph.value(relu.inputs[5]).name, "shortcut");
+    assert_eq!(node(&graph, "shortcut").op.kind(), "batch_norm");
 }

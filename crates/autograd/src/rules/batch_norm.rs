@@ -23,7 +23,12 @@ pub(super) fn rule(ctx: &mut Context<'_>, norm: op::BatchNorm) -> Result<(), Aut
 
 /// Refuses statistics that are not those of X's batch: their gradient is part of the rule.
 pub(super) fn check_statistics(ctx: &Context<'_>) -> Result<(), AutogradError> {
-    if statistics_of_x(ctx) {
+    check_statistics_of(ctx, X)
+}
+
+/// The same of the map that is operand `x`, before its mean and variance.
+pub(super) fn check_statistics_of(ctx: &Context<'_>, x: usize) -> Result<(), AutogradError> {
+    if are_statistics_of(ctx, x) {
         return Ok(());
     }
     Err(ctx.refuse(
@@ -31,9 +36,10 @@ pub(super) fn check_statistics(ctx: &Context<'_>) -> Result<(), AutogradError> {
     ))
 }
 
-fn statistics_of_x(ctx: &Context<'_>) -> bool {
+fn are_statistics_of(ctx: &Context<'_>, x: usize) -> bool {
     let graph = ctx.tape.graph();
-    let producer = graph.value(ctx.x(MEAN)).producer;
+    let (mean, variance) = (ctx.x(x + MEAN), ctx.x(x + VARIANCE));
+    let producer = graph.value(mean).producer;
     let stats = producer.map(|id| graph.node(id)).filter(|node| node.op == Op::BatchNormStats);
-    stats.is_some_and(|node| node.inputs == [ctx.x(X)] && node.outputs == [ctx.x(MEAN), ctx.x(VARIANCE)])
+    stats.is_some_and(|node| node.inputs == [ctx.x(x)] && node.outputs == [mean, variance])
 }

@@ -6,6 +6,7 @@ mod add;
 mod avg_pool2d;
 mod batch_norm;
 mod batch_norm_add_relu;
+mod batch_norm_pair_relu;
 mod batch_norm_relu;
 mod cast;
 mod concat;
@@ -109,6 +110,7 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
         Op::BatchNorm(norm) => batch_norm::rule(ctx, norm),
         Op::BatchNormRelu(norm) => batch_norm_relu::rule(ctx, norm),
         Op::BatchNormAddRelu(norm) => batch_norm_add_relu::rule(ctx, norm),
+        Op::BatchNormPairRelu(pair) => batch_norm_pair_relu::rule(ctx, pair),
         Op::Cast(_) => cast::rule(ctx),
         Op::Unfold(unfold) => unfold::rule(ctx, unfold),
         Op::Relu => relu::rule(ctx),

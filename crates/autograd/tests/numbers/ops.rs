@@ -179,6 +179,28 @@ fn batch_norm_with_relu() {
     }
 }
 
+/// Two norms under a ReLU: of two maps, of one map twice, and of a result that is read twice, whose two gradients the op adds.
+#[test]
+fn two_batch_norms_with_relu() {
+    for (same_map, twice) in [(false, false), (true, false), (false, true)] {
+        let mut case = Case::new();
+        let a = case.leaf("a", &[3, 2, 2, 3]);
+        let b = if same_map { a } else { case.leaf("b", &[3, 2, 2, 3]) };
+        let mut inputs = Vec::new();
+        for (name, x) in [("a", a), ("b", b)] {
+            let [gamma, beta] = ["gamma", "beta"].map(|of| case.leaf(&format!("{name}_{of}"), &[2]));
+            let statistics = case.graph.push(&format!("{name}_stats"), Op::BatchNormStats, &[x]).unwrap();
+            inputs.extend([x, statistics[0], statistics[1], gamma, beta]);
+        }
+        let mut y = case.push("y", Op::BatchNormPairRelu(op::BatchNormPair { eps: [1e-5, 1e-3] }), &inputs);
+        if twice {
+            let again = case.push("again", Op::Relu, &[y]);
+            y = case.push("sum", Op::Add, &[y, again]);
+        }
+        case.check(y);
+    }
+}
+
 #[test]
 fn add() {
     let mut case = Case::new();

@@ -5,7 +5,9 @@ use crate::build::{Build, Maps};
 use crate::ops::{Case, case, of_maps};
 use crate::single::Gpu;
 use crate::{Outcome, Report, statistics};
-use vdnn_graph::op::{BatchNorm, Concat, Conv2d, Conv2dWeightGrad, MOST_UNSCALED, Split, Unfold, UnfoldGrad, Unscale};
+use vdnn_graph::op::{
+    BatchNorm, BatchNormPair, Cast, Concat, Conv2d, Conv2dWeightGrad, MOST_UNSCALED, Split, Unfold, UnfoldGrad, Unscale,
+};
 use vdnn_graph::{Op, Precision, ValueId};
 use vdnn_tensor::{DType, Layout, MemoryOrder};
 
@@ -76,10 +78,18 @@ fn fused(cases: &mut Vec<Case>) {
             let with = Norm::new(b, &dims, x)?;
             let (y, mask) = with.add_relu(b, x, r)?;
             b.back(y);
-            let grads = with.add_relu_grad(b, x, mask, dy)?;
+            let grads = with.add_relu_grad(b, x, mask, dy, None)?;
             grads.into_iter().for_each(|id| b.back(id));
             Ok(())
         });
+        for twice in [false, true] {
+            let gradients = if twice { "two gradients" } else { "one gradient" };
+            case(cases, format!("batch_norm_pair_relu of {gradients} {dims:?}"), move |b| {
+                let (maps, dy) = ([b.x(&dims), b.x(&dims)], b.x(&dims));
+                let second = twice.then(|| b.x(&dims));
+                pair(b, &dims, maps, dy, second)
+            });
+        }
         case(cases, format!("batch_norm in place and on slices {dims:?}"), move |b| {
             let (x, r) = (b.x(&dims), b.x(&dims));
             let with = Norm::new(b, &dims, x)?;
@@ -95,6 +105,33 @@ fn fused(cases: &mut Vec<Case>) {
             Ok(())
         });
     }
+}
+
+/// Two norms under a ReLU by one op each way, and by two, whose bits those are.
+fn pair(b: &mut Build, dims: &[u64], maps: [ValueId; 2], dy: ValueId, second: Option<ValueId>) -> Outcome {
+    let [x, other] = maps;
+    let (of_x, of_other) = (Norm::new(b, dims, x)?, Norm::new(b, dims, other)?);
+    let mut r = b.push(Op::BatchNorm(NORM), &of_other.inputs(&[other], 4, &[]))?[0];
+    if let Maps::Rounded(to) = b.maps {
+        for dtype in [to, DType::F32] {
+            r = b.push(Op::Cast(Cast { dtype, layout: Layout::default() }), &[r])?[0];
+        }
+    }
+    let (y, mask) = of_x.add_relu(b, x, r)?;
+    let mut apart = of_x.add_relu_grad(b, x, mask, dy, second)?;
+    let dr = apart.pop().ok_or("no gradient of the residual")?;
+    apart.extend(b.push(Op::BatchNormGrad(NORM), &of_other.inputs(&[other, dr], 3, &[]))?);
+    let (mut ys, mut fused) = ([y, y], apart.clone());
+    if let Maps::Inner(_) = b.maps {
+        let op = BatchNormPair { eps: [NORM.eps; 2] };
+        let both = of_x.inputs(&[x], 4, &of_other.inputs(&[other], 4, &[]));
+        let made = b.push(Op::BatchNormPairRelu(op), &both)?;
+        let reads = of_x.inputs(&[x, dy, made[1]], 3, &of_other.inputs(&[other], 3, second.as_slice()));
+        (ys[0], fused) = (made[0], b.push(Op::BatchNormPairReluGrad(op), &reads)?);
+    }
+    b.same(ys[0], ys[1]);
+    fused.into_iter().zip(apart).for_each(|(fused, apart)| b.same(fused, apart));
+    Ok(())
 }
 
 /// Mean, variance, gamma, beta.
@@ -141,10 +178,18 @@ impl Norm {
         Ok((y, y))
     }
 
-    fn add_relu_grad(&self, b: &mut Build, x: ValueId, mask: ValueId, dy: ValueId) -> Outcome<Vec<ValueId>> {
+    fn add_relu_grad(
+        &self,
+        b: &mut Build,
+        x: ValueId,
+        mask: ValueId,
+        dy: ValueId,
+        second: Option<ValueId>,
+    ) -> Outcome<Vec<ValueId>> {
         if let Maps::Inner(_) = b.maps {
-            return b.push(Op::BatchNormAddReluGrad(NORM), &self.inputs(&[x, dy, mask], 3, &[]));
+            return b.push(Op::BatchNormAddReluGrad(NORM), &self.inputs(&[x, dy, mask], 3, second.as_slice()));
         }
+        let dy = second.map_or(Ok(dy), |second| b.push(Op::Add, &[dy, second]).map(|sum| sum[0]))?;
         let through = b.push(Op::ReluGrad, &[mask, dy])?[0];
         let mut grads = b.push(Op::BatchNormGrad(NORM), &self.inputs(&[x, through], 3, &[]))?;
         grads.push(through);

@@ -35,26 +35,6 @@ TALL_KERNEL batch_norm_stats_single(STATS) { stats<1>(STATS_PASSED); }
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
-// A channel's a and b.
-struct Line { float a, b; };
-DEVICE Line line_of(float mean, float variance, float gamma, float beta, float eps) {
-  float a = gamma * rsqrtf(variance + eps);
-  return {a, fmaf(-mean, a, beta)};
-}
-
-#define COEFFICIENTS const float *mean, const float *variance, const float *gamma, const float *beta
-
-// a and b of a thread's channels.
-template <int V> DEVICE void lines(COEFFICIENTS, float eps, const Columns& at, float (&ab)[2][V]) {
-  by_channel<V>(at, [&](u32 c, float (&made)[2]) {
-    Line line = line_of(mean[c], variance[c], gamma[c], beta[c], eps);
-    made[0] = line.a;
-    made[1] = line.b;
-  }, ab);
-}
-
-DEVICE float relu_of(float v) { return v <= 0.f ? 0.f : v; }
-
 template <int V, bool RELU>
 DEVICE void normalise(const scalar* x, u64 xs, COEFFICIENTS, scalar* y, u64 ys, COLUMNS, float eps) {
   Piece at(COLUMNS_PASSED);
@@ -79,16 +59,6 @@ KERNEL batch_norm_packed(FORWARD) { normalise<PACK, false>(FORWARD_PASSED); }
 KERNEL batch_norm_single(FORWARD) { normalise<1, false>(FORWARD_PASSED); }
 KERNEL batch_norm_relu_packed(FORWARD) { normalise<PACK, true>(FORWARD_PASSED); }
 KERNEL batch_norm_relu_single(FORWARD) { normalise<1, true>(FORWARD_PASSED); }
-
-// The signs of a row's pack: a byte of the mask, or half of one that the pack beside it fills. That one's thread is the next, and
-// comes whenever this one does (nhwc.rs).
-DEVICE void write_mask(u8* mask, u64 row, const Columns& at, u32 bits) {
-  if (PACK == 4) {
-    bits |= __shfl_xor_sync(3u << (threadIdx.x & 30), bits, 1) << 4;
-    if (at.pack & 1) return;
-  }
-  mask[(row * at.packs + at.pack) * PACK / 8] = (u8)bits;
-}
 
 // y = max(x · a + b + r, 0).
 #define ADD_FORWARD const scalar *x, u64 xs, COEFFICIENTS, const scalar *r, u64 rs, scalar *y, u64 ys, u8 *mask
@@ -215,19 +185,6 @@ template <int V> DEVICE void sums_by_sign(SUMS) {
 }
 TALL_LINED_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { sums_by_sign<PACK>(SUMS_PASSED); }
 TALL_LINED_KERNEL batch_norm_relu_grad_sums_single(SUMS) { sums_by_sign<1>(SUMS_PASSED); }
-
-// The bits of a row's pack. Where rows are no whole bytes they are looked for in their sample's.
-template <int V> struct Bits {
-  const u8* mask;
-  u32 pack, packs;
-  u64 hw, bytes;
-  DEVICE u32 operator()(u64 row) const {
-    if (V == 8) return mask[row * packs + pack];
-    if (V == 4 && packs % 2 == 0) return (u32)mask[(row * packs + pack) / 2] >> (pack % 2 * 4);
-    u64 n = row / hw, e = ((row - n * hw) * packs + pack) * V;
-    return (u32)mask[n * bytes + e / 8] >> (e % 8);
-  }
-};
 
 // The same sums of dy, or dy + second, where the mask has a bit. What goes through is written as dr and summed as written.
 template <int V, int N>

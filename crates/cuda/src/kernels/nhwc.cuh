@@ -95,16 +95,16 @@ struct Nothing {
   DEVICE u32 operator()(u64) const { return 0; }
 };
 
-// A thread's rows of N maps, a turn at a time. The first turn's reads are under way once this is made, so that what a block
-// needs before it can use them comes meanwhile.
-template <int V, int N, class E> struct Turns {
+// A thread's rows of N maps, a turn at a time; where that is more than registers hold, AHEAD rows of a turn at a time, in the same
+// order. The first reads are under way once this is made, so that what a block needs before it can use them comes meanwhile.
+template <int V, int N, class E, int AHEAD = TURN> struct Turns {
   const Columns& at;
   E early;
   const scalar* in[N];
   u64 stride[N];
-  Pack<V> a[TURN][N];
+  Pack<V> a[AHEAD][N];
   u64 row;
-  u32 bits[TURN], left, turns;
+  u32 bits[AHEAD], left, turns, part;
 
   DEVICE Turns(const scalar* const (&maps)[N], const u64 (&strides)[N], const Columns& at, E early) : at(at), early(early) {
 #pragma unroll
@@ -114,14 +114,15 @@ template <int V, int N, class E> struct Turns {
     }
     row = at.row;
     turns = at.turns;
+    part = 0;
     read();
   }
   DEVICE void read() {
     // Only the last rows of a map are no full turn.
     u64 rest = turns > 0 && row < at.end ? at.end - row : 0;
-    left = rest < TURN * at.height ? (u32)rest : TURN * at.height;
+    left = rest < AHEAD * at.height ? (u32)rest : AHEAD * at.height;
 #pragma unroll
-    for (int u = 0; u < TURN; u++) {
+    for (int u = 0; u < AHEAD; u++) {
       if (u * at.height < left) {
         bits[u] = early(row + u * at.height);
 #pragma unroll
@@ -133,7 +134,7 @@ template <int V, int N, class E> struct Turns {
   template <class F> DEVICE void each(F visit) {
     while (turns > 0) {
 #pragma unroll
-      for (int u = 0; u < TURN; u++) {
+      for (int u = 0; u < AHEAD; u++) {
         if (u * at.height < left) {
           float x[N][V];
 #pragma unroll
@@ -141,8 +142,14 @@ template <int V, int N, class E> struct Turns {
           visit(row + u * at.height, x, bits[u]);
         }
       }
-      turns--;
-      row += at.leap;
+      if (AHEAD < TURN && part + AHEAD < TURN) {
+        part += AHEAD;
+        row += AHEAD * at.height;
+      } else {
+        part = 0;
+        turns--;
+        row += at.leap - (TURN - AHEAD) * at.height;
+      }
       read();
     }
   }
@@ -154,6 +161,51 @@ template <int V> DEVICE void store_columns(scalar* out, u64 stride, u64 row, con
   store<V>(out + row * stride + (u64)at.pack * V, pack);
 }
 
+// ---- batch norm: y = x · a + b -------------------------------------------------------------------------------------------
+
+// A channel's a and b.
+struct Line { float a, b; };
+DEVICE Line line_of(float mean, float variance, float gamma, float beta, float eps) {
+  float a = gamma * rsqrtf(variance + eps);
+  return {a, fmaf(-mean, a, beta)};
+}
+
+#define COEFFICIENTS const float *mean, const float *variance, const float *gamma, const float *beta
+
+// a and b of a thread's channels.
+template <int V> DEVICE void lines(COEFFICIENTS, float eps, const Columns& at, float (&ab)[2][V]) {
+  by_channel<V>(at, [&](u32 c, float (&made)[2]) {
+    Line line = line_of(mean[c], variance[c], gamma[c], beta[c], eps);
+    made[0] = line.a;
+    made[1] = line.b;
+  }, ab);
+}
+
+DEVICE float relu_of(float v) { return v <= 0.f ? 0.f : v; }
+
+// The bits of a row's pack. Where rows are no whole bytes they are looked for in their sample's.
+template <int V> struct Bits {
+  const u8* mask;
+  u32 pack, packs;
+  u64 hw, bytes;
+  DEVICE u32 operator()(u64 row) const {
+    if (V == 8) return mask[row * packs + pack];
+    if (V == 4 && packs % 2 == 0) return (u32)mask[(row * packs + pack) / 2] >> (pack % 2 * 4);
+    u64 n = row / hw, e = ((row - n * hw) * packs + pack) * V;
+    return (u32)mask[n * bytes + e / 8] >> (e % 8);
+  }
+};
+
+// The signs of a row's pack: a byte of the mask, or half of one that the pack beside it fills. That one's thread is the next, and
+// comes whenever this one does (nhwc.rs).
+DEVICE void write_mask(u8* mask, u64 row, const Columns& at, u32 bits) {
+  if (PACK == 4) {
+    bits |= __shfl_xor_sync(3u << (threadIdx.x & 30), bits, 1) << 4;
+    if (at.pack & 1) return;
+  }
+  mask[(row * at.packs + at.pack) * PACK / 8] = (u8)bits;
+}
+
 // ---- sums over rows -------------------------------------------------------------------------------------------------
 
 // How many stretches of each tile have been summed. The block that comes last sets the count back to 0, so the next launch finds
@@ -163,8 +215,8 @@ template <int V> DEVICE void store_columns(scalar* out, u64 stride, u64 row, con
 #define MOST_TILES 1024
 __device__ u32 arrived[MOST_TILES];
 
-// M sums of a channel, moved by one access.
-template <int M> struct alignas(M * 8) Sums {
+// M sums of a channel; one or two are moved by one access.
+template <int M> struct alignas(M == 2 ? 16 : 8) Sums {
   double of[M];
   DEVICE void operator+=(const Sums& more) {
 #pragma unroll
@@ -238,7 +290,7 @@ DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, u32 tiles,
     total = {};
     // With 64 channels in packs, about the most that a thread has to add up: all of it is read at once.
     u32 count = group < groups && slot < valid ? stretches : 0;
-    add_up<V == 1 ? 4 : T == TALL_WIDE ? 17 : 9>(count, group, groups, total, [&](u32 s) { return place[s * apart]; });
+    add_up<V == 1 ? 4 : T == TALL_WIDE && M < 3 ? 17 : 9>(count, group, groups, total, [&](u32 s) { return place[s * apart]; });
 #pragma unroll
     for (int m = 0; m < M; m++) shared[m * T + threadIdx.x] = total.of[m];
     __syncthreads();

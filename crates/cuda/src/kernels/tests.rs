@@ -2,8 +2,9 @@
 
 use super::*;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, BatchNorm, BatchNormUpdate, Cast, Dropout, Group, LocalResponseNorm, LossScaleUpdate,
-    MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Normalise, Sgd, SoftmaxCrossEntropy, Unscale, Window,
+    AdaptiveAvgPool2d, BatchNorm, BatchNormPair, BatchNormUpdate, Cast, Dropout, Group, LocalResponseNorm,
+    LossScaleUpdate, MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Normalise, Sgd, SoftmaxCrossEntropy, Unscale,
+    Window,
 };
 
 fn f32s(dims: &[u64]) -> TensorType {
@@ -66,7 +67,7 @@ fn arguments_match_the_source() {
         (TensorType::new([1], DType::U64), Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false });
     let (pool, mask) = (MaxPool2d { window }, TensorType::new([4, 256], DType::U8));
     let indices = TensorType::new([4, 8, 8, 8], DType::U8);
-    let norm = BatchNorm { eps: 1e-5 };
+    let (norm, pair) = (BatchNorm { eps: 1e-5 }, BatchNormPair { eps: [1e-5, 1e-3] });
     let lrn = LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 };
     let loss = SoftmaxCrossEntropy::default();
     let (h, small, wide, odd) = (nhwc(&x, 0), nhwc(&y, 0), nhwc(&x, 8), nhwc(&f32s(&[4, 3, 5, 5]), 0));
@@ -100,6 +101,22 @@ fn arguments_match_the_source() {
         (Op::BatchNormGrad(norm), vec![&h, &h, &c, &c, &c], vec![&h, &c, &c]),
         (Op::BatchNormReluGrad(norm), vec![&h, &h, &c, &c, &c, &c], vec![&h, &c, &c]),
         (Op::BatchNormAddReluGrad(norm), vec![&h, &h, &mask, &c, &c, &c], vec![&h, &c, &c, &h]),
+        (Op::BatchNormPairRelu(pair), vec![&h, &c, &c, &c, &c, &h, &c, &c, &c, &c], vec![&h, &mask]),
+        (
+            Op::BatchNormPairRelu(pair),
+            vec![&odd, &three, &three, &three, &three, &odd, &three, &three, &three, &three],
+            vec![&odd, &odd_mask],
+        ),
+        (
+            Op::BatchNormPairReluGrad(pair),
+            vec![&h, &h, &mask, &c, &c, &c, &h, &c, &c, &c],
+            vec![&h, &c, &c, &h, &c, &c],
+        ),
+        (
+            Op::BatchNormPairReluGrad(pair),
+            vec![&h, &h, &mask, &c, &c, &c, &h, &c, &c, &c, &h],
+            vec![&h, &c, &c, &h, &c, &c],
+        ),
         (Op::MaxPool2d(pool), vec![&h], vec![&small]),
         (Op::MaxPool2dGrad(pool), vec![&h, &small, &small], vec![&h]),
         (Op::MaxPool2dIndices(pool), vec![&h], vec![&small, &places]),

@@ -1,7 +1,7 @@
 //! Batch normalisation.
 
 use crate::tensor::{Bytes, PLACES, Place, Tensor, assert_bits, assert_close, normal, run};
-use vdnn_graph::op::{BatchNorm, BatchNormUpdate, Op, mask_type};
+use vdnn_graph::op::{BatchNorm, BatchNormPair, BatchNormUpdate, Op, mask_type};
 
 const SHAPES: [[u64; 4]; 5] = [[2, 3, 5, 7], [3, 8, 4, 4], [4, 5, 1, 1], [5, 2, 48, 48], [3, 2, 63, 65]];
 const EPS: f64 = 1e-5;
@@ -158,6 +158,29 @@ fn fused_ops_have_the_bits_of_single_ones() {
         run(&Op::BatchNormAddRelu(norm), &inputs, &[over.operand(), again.operand()]);
         assert_bits("batch_norm_add_relu", &over.values(), &y.values());
         assert_eq!(mask.values(), again.values());
+
+        // The residual a norm of another map, by the same coefficients: as an operand, and normalised on the way.
+        let (other, residual, again) = (map(10), map(9), Bytes::new(mask_type(&x.ty)));
+        run(&Op::BatchNorm(norm), &[&[other.operand()][..], &coefficients].concat(), &[residual.operand()]);
+        let inputs = [&forward[..], &[residual.operand()]].concat();
+        run(&Op::BatchNormAddRelu(norm), &inputs, &[y.operand(), mask.operand()]);
+        let (over, pair) = (map(10), BatchNormPair { eps: [EPS; 2] });
+        let inputs = [&forward[..], &[over.operand()], &coefficients].concat();
+        run(&Op::BatchNormPairRelu(pair), &inputs, &[over.operand(), again.operand()]);
+        assert_bits("batch_norm_pair_relu", &over.values(), &y.values());
+        assert_eq!(mask.values(), again.values());
+        let (of_a, of_b, dr, dy) = (gradients(), gradients(), map(7), map(6));
+        let inputs = [&[x.operand(), dy.operand(), mask.operand()][..], &coefficients[..3]].concat();
+        let outputs = [&of_a.each_ref().map(Tensor::operand)[..], &[dr.operand()]].concat();
+        run(&Op::BatchNormAddReluGrad(norm), &inputs, &outputs);
+        grad(Op::BatchNormGrad(norm), &[&[other.operand(), dr.operand()], &coefficients[..3]].concat(), &of_b);
+        let (pair_a, pair_b) = (gradients(), gradients());
+        let inputs =
+            [&inputs[..1], &[pair_a[0].operand()], &inputs[2..], &[other.operand()], &coefficients[..3]].concat();
+        let outputs = [&pair_a, &pair_b].map(|of| of.each_ref().map(Tensor::operand)).concat();
+        run(&Op::BatchNormPairReluGrad(pair), &inputs, &outputs);
+        same("batch_norm_pair_relu_grad", &pair_a, &of_a);
+        same("batch_norm_pair_relu_grad", &pair_b, &of_b);
 
         let (single, both, dr, dy) = (gradients(), gradients(), map(7), map(6));
         run(&Op::ReluMaskGrad, &[mask.operand(), dy.operand()], &[dr.operand()]);

@@ -10,6 +10,7 @@ mod add;
 mod avg_pool2d;
 mod batch_norm;
 mod batch_norm_add_relu;
+mod batch_norm_pair_relu;
 mod batch_norm_relu;
 mod bias;
 mod cast;
@@ -36,6 +37,7 @@ pub use adam::Adam;
 pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad};
 pub use avg_pool2d::{AvgPool2d, AvgPool2dGrad};
 pub use batch_norm::{BatchNorm, BatchNormUpdate};
+pub use batch_norm_pair_relu::BatchNormPair;
 pub use cast::Cast;
 pub use concat::{Axis, Concat, Split};
 pub use conv2d::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
@@ -93,6 +95,12 @@ pub enum Op {
     /// (X, dY, mask, mean, variance, gamma, dY'?) → dX, dgamma, dbeta, dR of [`Op::BatchNormAddRelu`], for the gradient dY or
     /// dY + dY'.
     BatchNormAddReluGrad(BatchNorm),
+    /// (A, mean, variance, gamma, beta, B, mean, variance, gamma, beta) → Y = max(normalised A + normalised B, 0), mask as of
+    /// [`Op::ReluMask`].
+    BatchNormPairRelu(BatchNormPair),
+    /// (A, dY, mask, mean, variance, gamma, B, mean, variance, gamma, dY'?) → dA, dgamma, dbeta, dB, dgamma, dbeta of
+    /// [`Op::BatchNormPairRelu`], for the gradient dY or dY + dY'.
+    BatchNormPairReluGrad(BatchNormPair),
     /// (X) → the same in another dtype, order or padding.
     Cast(Cast),
     /// (X) → Y, whose channels are what windows of X see.
@@ -191,6 +199,8 @@ impl Op {
             Op::BatchNormReluGrad(_) => "batch_norm_relu_grad",
             Op::BatchNormAddRelu(_) => "batch_norm_add_relu",
             Op::BatchNormAddReluGrad(_) => "batch_norm_add_relu_grad",
+            Op::BatchNormPairRelu(_) => "batch_norm_pair_relu",
+            Op::BatchNormPairReluGrad(_) => "batch_norm_pair_relu_grad",
             Op::Cast(_) => "cast",
             Op::Unfold(_) => "unfold",
             Op::UnfoldGrad(_) => "unfold_grad",
@@ -248,6 +258,8 @@ impl Op {
             Op::BatchNormReluGrad(_) => batch_norm_relu::infer_grad(inputs),
             Op::BatchNormAddRelu(_) => batch_norm_add_relu::infer(inputs),
             Op::BatchNormAddReluGrad(_) => batch_norm_add_relu::infer_grad(inputs),
+            Op::BatchNormPairRelu(_) => batch_norm_pair_relu::infer(inputs),
+            Op::BatchNormPairReluGrad(_) => batch_norm_pair_relu::infer_grad(inputs),
             Op::Cast(op) => op.infer(inputs),
             Op::Unfold(op) => op.infer(inputs),
             Op::UnfoldGrad(op) => op.infer(inputs),
@@ -307,9 +319,10 @@ impl Op {
             Op::Conv2dStats(_) => &["", "mean", "variance"],
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &["dx", "dgamma", "dbeta"],
             Op::BatchNormAddReluGrad(_) => &["dx", "dgamma", "dbeta", "dresidual"],
+            Op::BatchNormPairReluGrad(_) => &["da", "dgamma_a", "dbeta_a", "db", "dgamma_b", "dbeta_b"],
             Op::ReluBiasGrad | Op::MaxPool2dReluBiasGrad(_) => &["dz", "dbias"],
             Op::Split(_) | Op::Group(_) => &[],
-            Op::ReluMask | Op::BatchNormAddRelu(_) => &["", "mask"],
+            Op::ReluMask | Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) => &["", "mask"],
             Op::MaxPool2dIndices(_) => &["", "indices"],
             Op::LossScaleUpdate(_) => &["", "", "", "step"],
             _ => &[""],
@@ -328,6 +341,7 @@ impl Op {
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) if index > 0 => Role::ParameterGradient,
             Op::ReluBiasGrad | Op::MaxPool2dReluBiasGrad(_) if index > 0 => Role::ParameterGradient,
             Op::BatchNormAddReluGrad(_) if matches!(index, 1 | 2) => Role::ParameterGradient,
+            Op::BatchNormPairReluGrad(_) if !matches!(index, 0 | 3) => Role::ParameterGradient,
             _ if phase == Phase::Forward => Role::FeatureMap,
             _ => Role::Gradient,
         }
@@ -359,7 +373,8 @@ impl Op {
             Op::Relu | Op::ReluMask | Op::Dropout(_) | Op::DropoutGrad(_) => &[(0, 0)],
             Op::BatchNorm(_) | Op::BatchNormRelu(_) => &[(0, 0)],
             Op::BatchNormAddRelu(_) => &[(0, 0), (5, 0)],
-            Op::BatchNormAddReluGrad(_) => &[(1, 3), (1, 0)],
+            Op::BatchNormAddReluGrad(_) | Op::BatchNormPairReluGrad(_) => &[(1, 3), (1, 0)],
+            Op::BatchNormPairRelu(_) => &[(5, 0)],
             Op::Flatten | Op::Unflatten(_) | Op::SoftmaxCrossEntropyGrad(_) => &[(0, 0)],
             Op::ReluBiasGrad => &[(1, 0)],
             Op::ReluGrad | Op::ReluMaskGrad | Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &[(1, 0)],

@@ -5,20 +5,22 @@
 //!   x ─ batch_norm ─ relu ─► y               x ─ batch_norm_relu ─► y
 //!   x ─ batch_norm ─ add ─ relu ─► y         x ─ batch_norm_add_relu ─► y
 //!              r ─────┘                      r ───────────┘
+//!   a ─ batch_norm ─ add ─ relu ─► y         a ─ batch_norm_pair_relu ─► y
+//!   b ─ batch_norm ───┘                      b ───────────┘
 //!   x ─ conv2d ─ relu ─► y                   x ─ conv2d_relu ─► y
 //!   x ─ max_pool2d ─► y                      x ─ max_pool2d_indices ─► y, a byte a window
 //! ```
 //!
 //! Memory-bound ops are paid by the pass over memory, so three become one: forward writes Y once, backward reads X and dY
 //! once for the reduction and once for dX. Only where nobody else reads what disappears. Where both sides of the sum are
-//! batch norms (the first block of a ResNet's stage) the first operand's is taken, which is the main path.
+//! batch norms (the first block of a ResNet's stage) both are taken, and neither normalised map is made.
 //!
 //! The fused op has the ReLU's name and layer, as its result always had; the batch norm keeps its layer, with the nodes of its
 //! statistics, and all parameters keep their names. Backward then is part of the ReLU's layer. Bits are those of the single ops.
 
 use super::Rewritten;
 use super::rebuild::Rebuild;
-use crate::op::{BatchNorm, Conv2d};
+use crate::op::{BatchNorm, BatchNormPair, Conv2d};
 use crate::{Graph, GraphError, Node, NodeId, Op, Role, ValueId};
 
 const PASS: &str = "fuse";
@@ -36,7 +38,8 @@ pub fn fuse(graph: &Graph) -> Result<Rewritten, GraphError> {
     let mut absorbed = vec![false; graph.nodes().len()];
     for fusion in fusions.iter().flatten() {
         absorbed[fusion.first.index()] = true;
-        fusion.sum.iter().for_each(|&(add, _)| absorbed[add.index()] = true);
+        fusion.sum.iter().for_each(|sum| absorbed[sum.add.index()] = true);
+        fusion.second().iter().for_each(|&(norm, _)| absorbed[norm.index()] = true);
     }
     for ((node, fusion), absorbed) in graph.nodes().iter().zip(fusions).zip(absorbed) {
         match fusion {
@@ -61,8 +64,20 @@ struct Fusion {
     /// The node whose operands it reads.
     first: NodeId,
     attributes: First,
-    /// The addition and its other operand.
-    sum: Option<(NodeId, ValueId)>,
+    sum: Option<Sum>,
+}
+
+/// The addition before a ReLU, as the norm on its other side sees it.
+struct Sum {
+    add: NodeId,
+    residual: Residual,
+}
+
+/// What a norm is added to.
+#[derive(Clone, Copy)]
+enum Residual {
+    Map(ValueId),
+    Norm(NodeId, BatchNorm),
 }
 
 /// What a ReLU is fused with.
@@ -75,13 +90,27 @@ enum First {
 impl Fusion {
     fn push(&self, rebuild: &mut Rebuild<'_>, relu: &Node) -> Result<(), GraphError> {
         let mut inputs = rebuild.inputs(rebuild.old.node(self.first));
-        inputs.extend(self.sum.map(|(_, residual)| rebuild.value(residual)));
-        let op = match self.attributes {
-            First::Norm(norm) if self.sum.is_some() => Op::BatchNormAddRelu(norm),
-            First::Norm(norm) => Op::BatchNormRelu(norm),
-            First::Convolution(conv) => Op::Conv2dRelu(conv),
+        let op = match (self.attributes, self.sum.as_ref().map(|sum| sum.residual)) {
+            (First::Norm(a), Some(Residual::Norm(second, b))) => {
+                inputs.extend(rebuild.inputs(rebuild.old.node(second)));
+                Op::BatchNormPairRelu(BatchNormPair { eps: [a.eps, b.eps] })
+            }
+            (First::Norm(norm), Some(Residual::Map(residual))) => {
+                inputs.push(rebuild.value(residual));
+                Op::BatchNormAddRelu(norm)
+            }
+            (First::Norm(norm), None) => Op::BatchNormRelu(norm),
+            (First::Convolution(conv), _) => Op::Conv2dRelu(conv),
         };
         rebuild.push(relu, op, &inputs)
+    }
+
+    /// The second norm under a sum.
+    fn second(&self) -> Option<(NodeId, BatchNorm)> {
+        match self.sum.as_ref()?.residual {
+            Residual::Norm(id, norm) => Some((id, norm)),
+            Residual::Map(_) => None,
+        }
     }
 }
 
@@ -115,7 +144,9 @@ impl<'a> Readers<'a> {
         let sides = [(0, 1), (1, 0)].into_iter().filter(|_| node.op == Op::Add);
         let mut fusions = sides.filter_map(|(own, other)| {
             let (first, norm) = self.norm(node.inputs[own])?;
-            Some(Fusion { first, attributes: First::Norm(norm), sum: Some((add, node.inputs[other])) })
+            let other = node.inputs[other];
+            let residual = self.norm(other).map_or(Residual::Map(other), |(id, norm)| Residual::Norm(id, norm));
+            Some(Fusion { first, attributes: First::Norm(norm), sum: Some(Sum { add, residual }) })
         });
         fusions.next()
     }

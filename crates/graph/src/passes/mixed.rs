@@ -111,7 +111,7 @@ impl Lowering<'_> {
             }
             Op::MaxPool2d(_) | Op::MaxPool2dIndices(_) | Op::AvgPool2d(_) => (Want::Stored, &[0]),
             Op::AdaptiveAvgPool2d(_) | Op::Split(_) | Op::Dropout(_) => (Want::Stored, &[0]),
-            Op::BatchNormAddRelu(_) => (Want::Stored, &[0, 5]),
+            Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) => (Want::Stored, &[0, 5]),
             Op::Linear => (Want::Logical, &[0, 1]),
             Op::Flatten | Op::Unflatten(_) => (Want::Logical, &[0]),
             Op::LocalResponseNorm(_) | Op::SoftmaxCrossEntropy(_) | Op::Accuracy => (Want::Wide, &[0]),

@@ -3,6 +3,7 @@
 //! ```text
 //!   fuse     batch_norm ─► relu                     batch_norm_relu
 //!            batch_norm ─► add(·, R) ─► relu        batch_norm_add_relu          the same bits
+//!            two batch_norms ─► add ─► relu         batch_norm_pair_relu
 //!            conv2d ─► relu                         conv2d_relu
 //!            max_pool2d                             max_pool2d_indices
 //!   stem     conv2d of an image of few channels     conv2d of the unfolded image
@@ -40,7 +41,8 @@ use vdnn_tensor::DType;
 /// Which passes a network goes through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
-    /// Whether batch norm takes the ReLU, and the residual before it, into one op; convolutions take the ReLU likewise.
+    /// Whether batch norm takes the ReLU, and the residual before it, into one op, a residual's
+    /// batch norm with it; convolutions take the ReLU likewise.
     pub fuse: bool,
     /// The type that feature maps and the convolutions' weights are stored in, channels last: half precision, or f32. `None`
     /// leaves them as they were built. Trained weights, statistics, biases and sums stay in f32.

@@ -198,7 +198,7 @@ fn splits_at(node: &Node, depends: &[bool]) -> bool {
         Op::Cast(_) | Op::Unfold(_) | Op::Normalise(_) => &[0],
         // With running statistics; those of the batch depend on it.
         Op::BatchNorm(_) | Op::BatchNormRelu(_) => &[0],
-        Op::BatchNormAddRelu(_) => &[0, 5],
+        Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) => &[0, 5],
         Op::Add | Op::Concat(Concat { axis: Axis::Channels }) => {
             return node.inputs.iter().all(|input| depends[input.index()]);
         }

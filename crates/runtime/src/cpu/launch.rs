@@ -7,9 +7,10 @@
 use super::operand::{Input, Output, Source};
 use super::real::Real;
 use super::{
-    accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_relu, bias,
-    by_way_of_f32, cast, concat, conv2d, conv2d_relu, conv2d_stats, dropout, flatten, group, linear,
-    local_response_norm, loss_scale_update, max_pool2d, normalise, relu, sgd, softmax_cross_entropy, unfold, unscale,
+    accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_pair_relu,
+    batch_norm_relu, bias, by_way_of_f32, cast, concat, conv2d, conv2d_relu, conv2d_stats, dropout, flatten, group,
+    linear, local_response_norm, loss_scale_update, max_pool2d, normalise, relu, sgd, softmax_cross_entropy, unfold,
+    unscale,
 };
 use crate::{DeviceError, View, ViewMut};
 use vdnn_graph::Op;
@@ -100,6 +101,8 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::BatchNormReluGrad(op) => batch_norm_relu::grad::<T>(op, launch),
         Op::BatchNormAddRelu(op) => batch_norm_add_relu::forward::<T>(op, launch),
         Op::BatchNormAddReluGrad(op) => batch_norm_add_relu::grad::<T>(op, launch),
+        Op::BatchNormPairRelu(op) => batch_norm_pair_relu::forward::<T>(op, launch),
+        Op::BatchNormPairReluGrad(op) => batch_norm_pair_relu::grad::<T>(op, launch),
         Op::Cast(_) => cast::forward(launch),
         Op::Unfold(op) => unfold::forward::<T>(op, launch),
         Op::UnfoldGrad(op) => unfold::grad::<T>(op, launch),

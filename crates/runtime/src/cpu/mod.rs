@@ -22,6 +22,7 @@ mod add;
 mod avg_pool2d;
 mod batch_norm;
 mod batch_norm_add_relu;
+mod batch_norm_pair_relu;
 mod batch_norm_relu;
 mod bias;
 mod by_way_of_f32;

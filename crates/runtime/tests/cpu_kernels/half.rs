@@ -4,7 +4,7 @@
 use crate::golden::{Elements, Operand, cases};
 use crate::in_pool;
 use half::{bf16, f16};
-use vdnn_graph::op::{self, BatchNorm, Conv2d, Conv2dDataGrad, Conv2dWeightGrad, MaxPool2d, Window};
+use vdnn_graph::op::{self, BatchNorm, BatchNormPair, Conv2d, Conv2dDataGrad, Conv2dWeightGrad, MaxPool2d, Window};
 use vdnn_graph::{Graph, Op};
 use vdnn_runtime::cpu::{Input, Launch, Output, choices_of, launch, pieces_of};
 use vdnn_runtime::{DeviceError, View, ViewMut};
@@ -264,6 +264,10 @@ fn batch_norms() {
         check(&Op::BatchNormReluGrad(norm), &with(&[&x, &x, &c, &c, &c, &c]));
         check(&Op::BatchNormAddRelu(norm), &with(&[&x, &c, &c, &c, &c, &x]));
         check(&Op::BatchNormAddReluGrad(norm), &with(&[&x, &x, &op::mask_type(&x), &c, &c, &c]));
+        let (pair, mask) = (BatchNormPair { eps: [1e-5, 1e-3] }, op::mask_type(&x));
+        check(&Op::BatchNormPairRelu(pair), &with(&[&x, &c, &c, &c, &c, &x, &c, &c, &c, &c]));
+        check(&Op::BatchNormPairReluGrad(pair), &with(&[&x, &x, &mask, &c, &c, &c, &x, &c, &c, &c]));
+        check(&Op::BatchNormPairReluGrad(pair), &with(&[&x, &x, &mask, &c, &c, &c, &x, &c, &c, &c, &x]));
     }
 }
 
@@ -404,26 +408,26 @@ fn sgd_reads_gradients_as_casts_would() {
     }
 }
 
+/// What an op makes, in place to the same bits as not.
+fn all_ways(op: &Op, inputs: &[(&TensorType, &Vec<f64>)]) -> Vec<Vec<f64>> {
+    let types: Vec<TensorType> = inputs.iter().map(|(ty, _)| (*ty).clone()).collect();
+    let choice = choices_of(op, &types, &outputs_of(op, &types)).unwrap().remove(0);
+    let values: Vec<Vec<f64>> = inputs.iter().map(|(_, values)| (*values).clone()).collect();
+    let plain = run(op, &types, &values, &choice, None).unwrap();
+    for &pair in op.in_place() {
+        let over = in_pool(3, || run(op, &types, &values, &choice, Some(pair)).unwrap());
+        assert_eq!(plain.iter().map(|v| bits(v)).collect::<Vec<_>>(), over.iter().map(|v| bits(v)).collect::<Vec<_>>());
+    }
+    plain
+}
+
 /// One op in place of two or three, forward and backward, in f32 and f64.
 #[test]
 fn fused_bits_are_those_of_the_single_ops() {
     for dtype in [DType::F32, DType::F64] {
         let (x, c) = (TensorType::new([3, 4, 3, 3], dtype), TensorType::new([4], dtype));
         let norm = BatchNorm { eps: 1e-5 };
-        let one = |op: Op, inputs: &[(&TensorType, &Vec<f64>)]| {
-            let types: Vec<TensorType> = inputs.iter().map(|(ty, _)| (*ty).clone()).collect();
-            let choice = choices_of(&op, &types, &outputs_of(&op, &types)).unwrap().remove(0);
-            let values: Vec<Vec<f64>> = inputs.iter().map(|(_, values)| (*values).clone()).collect();
-            let plain = run(&op, &types, &values, &choice, None).unwrap();
-            for &pair in op.in_place() {
-                let over = in_pool(3, || run(&op, &types, &values, &choice, Some(pair)).unwrap());
-                assert_eq!(
-                    plain.iter().map(|v| bits(v)).collect::<Vec<_>>(),
-                    over.iter().map(|v| bits(v)).collect::<Vec<_>>()
-                );
-            }
-            plain
-        };
+        let one = |op: Op, inputs: &[(&TensorType, &Vec<f64>)]| all_ways(&op, inputs);
         let mut maps = [noise(108, 1), noise(108, 2), noise(108, 3)];
         maps[0][5] = f64::NAN;
         maps[1][7] = -0.0;
@@ -455,6 +459,38 @@ fn fused_bits_are_those_of_the_single_ops() {
         let fused = one(Op::BatchNormAddReluGrad(norm), &reads);
         for (fused, apart) in fused.iter().zip(apart.iter().chain([&through])) {
             assert_eq!(bits(fused), bits(apart));
+        }
+    }
+}
+
+/// A residual that is normalised on the way: the bits of the norm before and the op with a residual after it.
+#[test]
+fn a_pair_has_the_bits_of_a_norm_and_a_norm_with_a_residual() {
+    for dtype in [DType::F32, DType::F64] {
+        let (x, c) = (TensorType::new([3, 4, 3, 3], dtype), TensorType::new([4], dtype));
+        let mask = op::mask_type(&x);
+        let mut maps = [1, 2, 3, 4].map(|stream| noise(108, stream));
+        (maps[0][5], maps[1][9]) = (f64::NAN, -0.0);
+        let vectors =
+            [5, 6, 7, 8, 9, 10, 11, 12].map(|stream| noise(4, stream).iter().map(|v| v.abs() + 0.1).collect());
+        let of_a: Vec<_> = vectors[..4].iter().map(|v| (&c, v)).collect();
+        let of_b: Vec<_> = vectors[4..].iter().map(|v| (&c, v)).collect();
+        let (norm, other, pair) =
+            (BatchNorm { eps: 1e-5 }, BatchNorm { eps: 1e-3 }, BatchNormPair { eps: [1e-5, 1e-3] });
+        let one = |op: Op, parts: &[&[(&TensorType, &Vec<f64>)]]| all_ways(&op, &parts.concat());
+        let [a, b, dy, more] = maps.each_ref().map(|map| [(&x, map)]);
+        let residual = one(Op::BatchNorm(other), &[&b, &of_b]).remove(0);
+        let apart = one(Op::BatchNormAddRelu(norm), &[&a, &of_a, &[(&x, &residual)]]);
+        let fused = one(Op::BatchNormPairRelu(pair), &[&a, &of_a, &b, &of_b]);
+        assert_eq!([0, 1].map(|i| bits(&fused[i])), [0, 1].map(|i| bits(&apart[i])));
+        let by = [(&mask, &fused[1])];
+        for second in [&[][..], &more] {
+            let first = one(Op::BatchNormAddReluGrad(norm), &[&a, &dy, &by, &of_a[..3], second]);
+            let then = one(Op::BatchNormGrad(other), &[&b, &[(&x, &first[3])], &of_b[..3]]);
+            let fused = one(Op::BatchNormPairReluGrad(pair), &[&a, &dy, &by, &of_a[..3], &b, &of_b[..3], second]);
+            for (fused, apart) in fused.iter().zip(first[..3].iter().chain(&then)) {
+                assert_eq!(bits(fused), bits(apart));
+            }
         }
     }
 }

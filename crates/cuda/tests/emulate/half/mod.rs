@@ -2,6 +2,7 @@
 //! dense, as slices of pixels and at odd places.
 
 mod batch_norm;
+mod batch_norm_pair;
 mod elements;
 mod pool;
 pub mod tensor;
