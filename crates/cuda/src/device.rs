@@ -29,6 +29,7 @@ mod recording;
 mod replay;
 mod site;
 mod staging;
+mod transposed;
 mod trial;
 mod words;
 

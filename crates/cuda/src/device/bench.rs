@@ -13,6 +13,7 @@ mod epilogue;
 mod pieces;
 mod rehearsal;
 mod search;
+mod transposed;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -237,6 +238,7 @@ impl Bench {
         choices.iter_mut().for_each(|choice| choice.seconds += bias);
         self.add_statistics(gpu, pattern, &mut choices)?;
         choices.extend(self.taking_in(gpu, &site, deterministic, share)?);
+        choices.extend(self.transposed(gpu, pattern, &site, deterministic, share)?);
         Ok(worthwhile(choices))
     }
 

@@ -13,6 +13,7 @@ use vdnn_tensor::{DType, TensorType};
 use super::convolution::{self, Convolution, Cut, epilogue_places, split_epilogue};
 use super::gpu::{Bytes, Gpu, Work};
 use super::product;
+use super::transposed::split_transposed;
 use crate::cudnn::{Addresses, ConvolutionProblem, Epilogue, Plan, PlanName, Precision, Target};
 use crate::kernels::{self, KernelError, LaunchPlan, Operand};
 
@@ -45,7 +46,7 @@ impl Plans {
     }
 
     /// The plan of that name, made if it is not there.
-    fn find(&mut self, gpu: &Gpu, problem: &ConvolutionProblem, name: &str) -> Result<Arc<Plan>, String> {
+    pub(super) fn find(&mut self, gpu: &Gpu, problem: &ConvolutionProblem, name: &str) -> Result<Arc<Plan>, String> {
         let key = (*problem, name.to_string());
         if let Some(plan) = self.made.get(&key) {
             return Ok(plan.clone());
@@ -86,6 +87,9 @@ impl Site<'_> {
             return Ok(works);
         }
         let (name, pieces) = split_pieces(self.algorithm);
+        if let (Some(plan), 1) = (split_transposed(name), pieces) {
+            return self.transposed(found, plan, gpu, plans);
+        }
         let (name, epilogue) = split_epilogue(name);
         let in_pieces = found.adds_pieces_exactly() && epilogue != Epilogue::Statistics;
         if pieces > 1 && !in_pieces {
@@ -205,7 +209,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    fn check_workspace(&self, needed: u64) -> Result<(), String> {
+    pub(super) fn check_workspace(&self, needed: u64) -> Result<(), String> {
         match self.workspace.bytes {
             given if given >= needed => Ok(()),
             given => Err(format!("expected a workspace of {needed} bytes, found {given}")),
@@ -214,7 +218,7 @@ impl Site<'_> {
 }
 
 /// The works of own kernels.
-fn settled(plan: Result<LaunchPlan, KernelError>, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
+pub(super) fn settled(plan: Result<LaunchPlan, KernelError>, gpu: &mut Gpu) -> Result<Vec<Work>, String> {
     let launches = plan.map_err(|e| e.to_string())?.launches;
     launches.iter().map(|launch| gpu.settle(launch).map(Work::Kernel).map_err(|e| e.to_string())).collect()
 }

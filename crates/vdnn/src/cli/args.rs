@@ -25,7 +25,7 @@ pub struct ModelArgs {
     /// Arithmetic.
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
-    /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
+    /// Batch norm, ReLU and the residual sum between them in one kernel: with tf32, bf16 and f16 (auto), never, or always.
     #[arg(long, value_parser = fuse, default_value = "auto")]
     pub fuse: Fuse,
     /// Parts of the batch that the network runs on one after the other from the images on, as far as samples are treated

@@ -1,4 +1,4 @@
-//! `--dtype bf16` and `f16`, and `--fuse`: what they plan and train, what they refuse, and that files stay f32.
+//! `--dtype bf16`, `f16` and `tf32`, and `--fuse`: what they plan and train, what they refuse, and that files stay f32.
 
 use crate::{TINY, fails, succeeds, vdnn_in};
 use tempfile::TempDir;
@@ -71,6 +71,24 @@ fn half_precision_halves_feature_maps() {
     assert_eq!(bf16.document["violations"].as_array().map(Vec::len), Some(0));
     let fused = plan("--fuse always");
     assert!(fused.number("n_steps") < f32s.number("n_steps"));
+}
+
+/// tf32 changes the order of maps as it fuses layers, and not the bytes of a number; without fusion the network is the f32 one.
+#[test]
+fn tf32_is_fused_and_channels_last() {
+    let plan = |more: &str| succeeds(&format!("plan --model vgg-small --batch-size 8 --machine h200 {more}"));
+    let (f32s, tf32, never) = (plan(""), plan("--dtype tf32"), plan("--dtype tf32 --fuse never"));
+    assert_eq!(never.number("n_steps"), f32s.number("n_steps"));
+    assert_ne!(tf32.number("n_steps"), never.number("n_steps"));
+    assert!(tf32.number("peak_bytes") > plan("--dtype bf16").number("peak_bytes"));
+    let folder = TempDir::new().unwrap();
+    let kept = |more: &str| {
+        let called =
+            vdnn_in(folder.path(), &format!("plan --model vgg-small --machine h200 --dtype tf32 --out s.txt {more}"));
+        assert_eq!(called.status, 0, "{}", called.document);
+        std::fs::read_to_string(folder.path().join("s.txt")).unwrap()
+    };
+    assert!(kept("").contains("image.nhwc") && !kept("--fuse never").contains("nhwc"));
 }
 
 /// Every policy on a network with weights of all kinds; plans are checked on the way.
