@@ -1,6 +1,7 @@
 //! Every CPU kernel against PyTorch's values, in f32 and f64, by every algorithm, sliced and in place, on one thread and
 //! on three.
 
+mod batch_norm_pair_relu;
 mod cases;
 mod conv2d_relu;
 mod conv2d_stats;
