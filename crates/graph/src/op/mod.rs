@@ -359,7 +359,7 @@ impl Op {
             Op::Relu | Op::ReluMask | Op::Dropout(_) | Op::DropoutGrad(_) => &[(0, 0)],
             Op::BatchNorm(_) | Op::BatchNormRelu(_) => &[(0, 0)],
             Op::BatchNormAddRelu(_) => &[(0, 0), (5, 0)],
-            Op::BatchNormAddReluGrad(_) => &[(1, 3), (1, 0)],
+            Op::BatchNormAddReluGrad(_) => &[(1, 3), (1, 0), (6, 0)],
             Op::Flatten | Op::Unflatten(_) | Op::SoftmaxCrossEntropyGrad(_) => &[(0, 0)],
             Op::ReluBiasGrad => &[(1, 0)],
             Op::ReluGrad | Op::ReluMaskGrad | Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &[(1, 0)],
