@@ -190,7 +190,9 @@ impl<'a> Forest<'a> {
         let op_node = self.graph.node(node);
         let mut taken: Vec<(usize, usize)> = Vec::new();
         for &(input, output) in op_node.op.in_place() {
-            let (from, to) = (op_node.inputs[input], op_node.outputs[output]);
+            // An input that the op may have need not be there.
+            let Some(&from) = op_node.inputs.get(input) else { continue };
+            let to = op_node.outputs[output];
             let fits = self.graph.value(from).ty.bytes() == self.graph.value(to).ty.bytes();
             let free = taken.iter().all(|&(i, o)| i != input && o != output);
             if !free || !fits || self.pinned[to.index()] || self.rows(from) != self.rows(to) {

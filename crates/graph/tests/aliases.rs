@@ -76,6 +76,28 @@ fn inputs_are_never_overwritten() {
     assert!(!same_bytes(&b.program(), image, y));
 }
 
+/// A block's output is read twice, so its gradient comes in two parts: dR lies over the first, dX over the second.
+#[test]
+fn a_fused_gradient_lies_over_both_parts_that_it_adds() {
+    let mut b = Builder::new();
+    let (x, r) = (b.conv("x", b.image, 4), b.conv("r", b.image, 4));
+    let vector = TensorType::new([4], DType::F32);
+    let [mean, variance, gamma, beta] =
+        ["mean", "variance", "gamma", "beta"].map(|name| b.graph.input(name, vector.clone()).unwrap());
+    let norm = op::BatchNorm { eps: 1e-5 };
+    let forward = b.graph.push("y", Op::BatchNormAddRelu(norm), &[x, mean, variance, gamma, beta, r]).unwrap();
+    let (first, second) = (b.conv("first", forward[0], 4), b.conv("second", forward[0], 4));
+    let inputs = [x, first, forward[1], mean, variance, gamma, second];
+    let made = b.graph.push("grad", Op::BatchNormAddReluGrad(norm), &inputs).unwrap();
+    let once = b.graph.push("once", Op::BatchNormAddReluGrad(norm), &inputs[..6]);
+    let (dx, dr) = (made[0], made[3]);
+    let program = b.program();
+    // `first` is read once more, so only `second` is free to be overwritten there.
+    assert!(once.is_ok() && same_bytes(&program, dx, second) && !same_bytes(&program, dr, first));
+    let last = once.unwrap()[3];
+    assert!(same_bytes(&program, last, first), "{:?}", at(&program, last));
+}
+
 #[test]
 fn nothing_runs_in_place_when_told_so() {
     let mut b = Builder::new();

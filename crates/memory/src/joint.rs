@@ -9,6 +9,10 @@
 //!
 //! Not done here: which fates to try; that is a policy's.
 
+mod crowd;
+
+pub(crate) use crowd::Crowd;
+
 use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::compile::compile_unplaced;
 use crate::fit::{peak_of, windows_within, with_windows};
@@ -21,6 +25,9 @@ use vdnn_tensor::Bytes;
 
 /// Walks of [`Joint::settle`], each leaving more room for fragmentation.
 const WALKS: usize = 5;
+
+/// How many times its bytes the kernels of what is light hold.
+const LIGHT: Bytes = 8;
 
 /// Runs that an order may have, where it is not four times the program's.
 const LONGEST_ORDER: usize = 20_000;
@@ -35,6 +42,10 @@ pub(crate) enum Fate {
     OffloadEach,
     /// Made again for each use in backward.
     RecomputeEach,
+    /// Made again for uses in backward that are far apart: see [`Decision::patience`].
+    RecomputeApart,
+    /// The same, the first time before the gradients that it is needed beside are all there.
+    RecomputeAhead,
 }
 
 impl Fate {
@@ -54,7 +65,7 @@ impl Fate {
 
     /// What a storage that cannot be made again may not have.
     pub fn repeats(self) -> bool {
-        matches!(self, Fate::Recompute | Fate::RecomputeEach)
+        matches!(self, Fate::Recompute | Fate::RecomputeEach | Fate::RecomputeApart | Fate::RecomputeAhead)
     }
 }
 
@@ -69,6 +80,8 @@ pub(crate) struct Candidate {
     pub rerun_seconds: f64,
     /// Whether it can be made again as long as everything else is kept.
     pub repeatable: bool,
+    /// Whether it is a small part of what its kernel holds, like a mask: to make it again takes more room than it gives.
+    pub light: bool,
 }
 
 /// A problem with its candidates.
@@ -80,6 +93,10 @@ pub(crate) struct Joint<'a> {
     policy: &'static str,
     offered: Offered,
     makers: Makers<'a>,
+    /// By step of the program: bytes that gradients hold across its beginning.
+    pressure: Vec<Bytes>,
+    /// By value: the number of the candidate that it is the root of.
+    numbers: Vec<Option<u32>>,
 }
 
 /// Fates, and the share of the room that algorithms leave to copies under way.
@@ -87,6 +104,9 @@ pub(crate) struct Joint<'a> {
 pub(crate) struct Decision {
     pub fates: Vec<Fate>,
     pub reserve: f64,
+    /// Steps of the program for which what was made again may wait for its next use, where its fate is
+    /// [`Fate::RecomputeApart`].
+    pub patience: u32,
 }
 
 /// What fates make of the iteration, before algorithms and windows.
@@ -128,12 +148,17 @@ impl<'a> Joint<'a> {
                 gap,
                 rerun_seconds: rerun[gap.root.index()],
                 repeatable: true,
+                light: is_light(problem, gap.root),
             })
             .filter(|candidate| candidate.bytes >= least && candidate.gap.to.step.0 > candidate.gap.from.step.0 + 1)
             .collect();
         candidates.sort_by_key(|candidate| (candidate.gap.from.step, candidate.root));
         let makers = Makers::of(program);
-        let mut joint = Joint { problem, candidates, halves, policy, offered: Offered::Whole, makers };
+        let pressure = pressure(problem, &liveness);
+        let mut numbers = vec![None; graph.values().len()];
+        (0..).zip(&candidates).for_each(|(number, candidate)| numbers[candidate.root.index()] = Some(number));
+        let offered = Offered::Whole;
+        let mut joint = Joint { problem, candidates, halves, policy, offered, makers, pressure, numbers };
         joint.find_repeatable();
         joint
     }
@@ -171,14 +196,29 @@ impl<'a> Joint<'a> {
         self.problem.budgets.device?.checked_sub(self.problem.homes.extent())
     }
 
+    /// Made again before the last step, up to `patience` before the first that needs it, at whose beginning gradients hold less
+    /// than there.
+    fn ahead(&self, candidate: &Candidate, patience: u32) -> Forget {
+        let needed = candidate.gap.to.step.0;
+        let earliest = needed.saturating_sub(patience).max(candidate.gap.from.step.0 + 1);
+        let there = self.pressure[needed as usize];
+        let from = (earliest..needed).rev().find(|&step| self.pressure[step as usize] < there).unwrap_or(needed);
+        Forget::Ahead { from, idle: patience }
+    }
+
     /// The order that the fates make, and what leaves in it. `None` when something cannot be made again.
-    fn arrange(&self, fates: &[Fate]) -> Option<Arranged> {
+    fn arrange(&self, (fates, patience): (&[Fate], u32)) -> Option<Arranged> {
         let program = self.problem.program;
         let own = || self.candidates.iter().map(|candidate| candidate.root).zip(fates.iter().copied());
-        let forgotten = own().filter_map(|(root, fate)| match fate {
-            Fate::Recompute => Some((root, Forget::Once)),
-            Fate::RecomputeEach => Some((root, Forget::AfterEachUse)),
-            _ => None,
+        let forgotten = self.candidates.iter().zip(fates).filter_map(|(candidate, fate)| {
+            let forget = match fate {
+                Fate::Recompute => Forget::Once,
+                Fate::RecomputeEach => Forget::AfterEachUse,
+                Fate::RecomputeApart => Forget::WhenIdle(patience),
+                Fate::RecomputeAhead => self.ahead(candidate, patience),
+                _ => return None,
+            };
+            Some((candidate.root, forget))
         });
         let most = (4 * program.n_steps()).max(LONGEST_ORDER);
         let made = recompute_within(&self.makers, &forgotten.collect(), most).ok()?;
@@ -204,7 +244,7 @@ impl<'a> Joint<'a> {
 
     /// Seconds of the iteration within `room`, if addresses cost nothing; `None` when the fates do not fit.
     pub fn estimate(&self, decision: &Decision, room: Bytes) -> Option<f64> {
-        let arranged = self.arrange(&decision.fates)?;
+        let arranged = self.arrange((&decision.fates, decision.patience))?;
         let plan = self.algorithms(&arranged, decision, room)?;
         let about = (&arranged.liveness, &arranged.held);
         windows_within(self.problem, &plan, about, &arranged.gaps, room).map(|(seconds, _)| seconds)
@@ -213,7 +253,7 @@ impl<'a> Joint<'a> {
     /// A whole plan for a decision, addresses within the budget included, and the room at which they fitted. Windows as long
     /// as live bytes allow first; where those do not find addresses, shorter ones.
     pub fn settle(&self, decision: &Decision) -> Option<(MemoryPlan, Bytes)> {
-        let arranged = self.arrange(&decision.fates)?;
+        let arranged = self.arrange((&decision.fates, decision.patience))?;
         let long = |room: Bytes| {
             let chosen = self.algorithms(&arranged, decision, room)?;
             let about = (&arranged.liveness, &arranged.held);
@@ -260,8 +300,35 @@ impl<'a> Joint<'a> {
 
     /// The plan of the fates with the least workspace of every kernel, or how much it lacks.
     pub fn least(&self, fates: &[Fate]) -> Option<Result<MemoryPlan, Infeasible>> {
-        let Arranged { plan, gaps, .. } = self.arrange(fates)?;
+        let Arranged { plan, gaps, .. } = self.arrange((fates, 0))?;
         let plan = least_workspace(self.problem, plan, self.offered);
         Some(fit_to_budget(self.problem, self.policy, &plan, &gaps).map(|fitted| fitted.plan))
     }
+}
+
+/// Whether the kernels that write a storage hold many times its bytes.
+fn is_light(problem: &Problem<'_>, root: ValueId) -> bool {
+    let graph = &problem.program.graph;
+    let bytes = |root: ValueId| problem.program.aliases.storage_bytes(root);
+    let Some(node) = graph.value(root).producer else { return false };
+    let held: Bytes = problem.operands(node).into_iter().map(bytes).sum();
+    LIGHT.saturating_mul(bytes(root)) <= held
+}
+
+/// By step of the plain order: bytes that gradients hold across its beginning.
+fn pressure(problem: &Problem<'_>, liveness: &Liveness) -> Vec<Bytes> {
+    let (program, n) = (problem.program, problem.program.n_steps());
+    let mut change = vec![0i128; n + 1];
+    for &root in liveness.roots().iter().filter(|&&root| program.graph.value(root).role == Role::Gradient) {
+        let (accesses, bytes) = (liveness.accesses(root), i128::from(program.aliases.storage_bytes(root)));
+        if let [first, .., last] = accesses {
+            change[first.step.index() + 1] += bytes;
+            change[last.step.index() + 1] -= bytes;
+        }
+    }
+    let sum = |held: &mut i128, change: i128| {
+        *held += change;
+        Some(*held as Bytes)
+    };
+    change.into_iter().scan(0i128, sum).collect()
 }

@@ -34,6 +34,16 @@ pub enum Forget {
     Once,
     /// To the end of the step that needed it, be it only to make something else; the next use makes it again.
     AfterEachUse,
+    /// To a step that needed it, be it only to make something else, after which its next use is more than so many steps of
+    /// the program away.
+    WhenIdle(u32),
+    /// The same, but made again before step `from` of the program already for the use that comes next then.
+    Ahead {
+        /// A step before the first use that needs it again, at most `idle` steps.
+        from: u32,
+        /// Steps without a use after which it is forgotten.
+        idle: u32,
+    },
 }
 
 /// A storage that cannot be made again.
@@ -64,6 +74,7 @@ pub(crate) fn recompute_within(
     let mut walk = Walk { most, ..Walk::new(makers, forgotten) };
     for (step, &node) in program.order.iter().enumerate() {
         walk.step = step;
+        walk.ensure_ahead()?;
         for &value in &program.graph.node(node).inputs {
             walk.ensure(value)?;
         }
@@ -114,8 +125,9 @@ fn refused(makers: &Makers<'_>, forgotten: &BTreeMap<ValueId, Forget>) -> BTreeS
 /// Who makes each value of a program and who uses it when: what all walks over it share.
 pub(crate) struct Makers<'a> {
     program: &'a Program,
-    /// By value: who makes it.
+    /// By value: who makes it, and in which step of the plain order.
     producer: Vec<Option<NodeId>>,
+    made_at: Vec<u32>,
     /// By root: the values of the storage.
     values: Vec<Vec<ValueId>>,
     /// By root: the steps of the plain order that use it.
@@ -167,6 +179,10 @@ impl<'a> Makers<'a> {
         for id in graph.node_ids() {
             graph.node(id).outputs.iter().for_each(|value| producer[value.index()] = Some(id));
         }
+        let mut made_at = vec![0; n];
+        for (step, &id) in program.order.iter().enumerate() {
+            graph.node(id).outputs.iter().for_each(|value| made_at[value.index()] = step as u32);
+        }
         graph.value_ids().for_each(|value| values[aliases.root(value).index()].push(value));
         let uses = uses(program);
         let forward_end = graph.value_ids().map(|root| forward_end(program, root, &uses[root.index()])).collect();
@@ -175,7 +191,7 @@ impl<'a> Makers<'a> {
             Span::at(place.offset, &graph.value(value).ty, &graph.value(place.root).ty)
         };
         let (last_use, spans) = (last_uses(program), graph.value_ids().map(span).collect());
-        Makers { program, producer, values, uses, forward_end, last_use, spans }
+        Makers { program, producer, made_at, values, uses, forward_end, last_use, spans }
     }
 
     /// The next use of a storage from a step of the plain order on.
@@ -193,8 +209,10 @@ struct Walk<'a> {
     /// By root: the step after its last use in forward, where its values are gone then though they are read later, or for
     /// good while others may be made again from them.
     leaves: Vec<u32>,
-    /// By root: whether it is forgotten after each use.
-    each: Vec<bool>,
+    /// By root: after how many steps without a use it is forgotten again, [`NEVER`] if it is not.
+    patience: Vec<u32>,
+    /// By step: roots of what is made again before it, though it is used later.
+    ahead: BTreeMap<usize, Vec<ValueId>>,
     /// The step of the plain order that is next.
     step: usize,
     /// Storages made again for the present step.
@@ -217,12 +235,21 @@ impl<'a> Walk<'a> {
     fn new(makers: &'a Makers<'a>, forgotten: &BTreeMap<ValueId, Forget>) -> Self {
         let program = makers.program;
         let n = program.graph.values().len();
-        let mut each = vec![false; n];
+        let mut patience = vec![NEVER; n];
+        let mut ahead: BTreeMap<usize, Vec<ValueId>> = BTreeMap::new();
         let mut leaves: Vec<u32> =
             makers.forward_end.iter().map(|&(end, dies)| if dies { end } else { NEVER }).collect();
         for (root, &forget) in forgotten {
             let stays = crate::homes::is_home(program.graph.value(*root).role);
-            each[root.index()] = forget == Forget::AfterEachUse && !stays;
+            patience[root.index()] = match forget {
+                _ if stays => NEVER,
+                Forget::Once => NEVER,
+                Forget::AfterEachUse => 1,
+                Forget::WhenIdle(steps) | Forget::Ahead { idle: steps, .. } => steps.clamp(1, NEVER - 1),
+            };
+            if let Forget::Ahead { from, .. } = forget {
+                ahead.entry(from as usize).or_default().push(*root);
+            }
             leaves[root.index()] = makers.forward_end[root.index()].0;
         }
         Walk {
@@ -232,7 +259,8 @@ impl<'a> Walk<'a> {
             present: makers.producer.iter().map(Option::is_none).collect(),
             leaves,
             step: 0,
-            each,
+            patience,
+            ahead,
             remade: Vec::new(),
             gone: Vec::new(),
             left: vec![false; n],
@@ -242,6 +270,18 @@ impl<'a> Walk<'a> {
             wanted: Vec::new(),
             lost: Vec::new(),
         }
+    }
+
+    /// Makes again what is to be there by now though a later step reads it.
+    fn ensure_ahead(&mut self) -> Result<(), NotRepeatable> {
+        for root in self.ahead.remove(&self.step).unwrap_or_default() {
+            let Some(next) = self.makers.next_use(root, self.step) else { continue };
+            let inputs = &self.program.graph.node(self.program.order[next]).inputs;
+            for &value in inputs.iter().filter(|&&value| self.program.aliases.root(value) == root) {
+                self.ensure(value)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes a value again unless it is there, what it is made from first.
@@ -258,7 +298,9 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let node = self.makers.producer[value.index()].ok_or_else(|| self.refuse(value))?;
-            let missing = self.program.graph.node(node).inputs.iter().find(|input| !self.present[input.index()]);
+            // In the order of the program: what was made early is made first, so that little waits for it.
+            let missing = self.program.graph.node(node).inputs.iter().filter(|input| !self.present[input.index()]);
+            let missing = missing.min_by_key(|input| self.makers.made_at[input.index()]);
             // A chain visits every value once; more turns mean that making one input destroys another.
             turns += 1;
             if turns > 2 * self.present.len() {
@@ -294,7 +336,7 @@ impl<'a> Walk<'a> {
             }
         }
         let outputs = node.outputs.iter().map(|&output| self.program.aliases.root(output));
-        self.remade.extend(outputs.filter(|root| self.each[root.index()]));
+        self.remade.extend(outputs.filter(|root| self.patience[root.index()] != NEVER));
         self.run(id);
         Ok(())
     }
@@ -329,19 +371,24 @@ impl<'a> Walk<'a> {
     fn forget(&mut self, step: usize, node: NodeId) {
         let node = self.program.graph.node(node);
         let forward = node.phase == Phase::Forward;
-        // Idle until a later step than the next one.
-        let idle = |walk: &Self, root| walk.makers.next_use(root, step + 1).is_some_and(|next| next > step + 1);
+        // Idle for longer than it may be.
+        let idle = |walk: &Self, root: ValueId| {
+            let patience = walk.patience[root.index()];
+            let next = || walk.makers.next_use(root, step + 1);
+            patience != NEVER && next().is_some_and(|next| next > step + patience as usize)
+        };
         for &value in node.inputs.iter().chain(&node.outputs) {
             let root = self.program.aliases.root(value);
             let at = root.index();
-            if self.leaves[at] as usize == step || (!forward && self.each[at] && idle(self, root)) {
+            if self.leaves[at] as usize == step || (!forward && idle(self, root)) {
                 self.leave(at);
             }
         }
         // What was made only to make something else of it waits for its own use elsewhere.
         let mut remade = std::mem::take(&mut self.remade);
         for root in remade.drain(..) {
-            if self.makers.next_use(root, step).is_none_or(|next| next > step + 1) {
+            let patience = self.patience[root.index()] as usize;
+            if self.makers.next_use(root, step).is_none_or(|next| next > step + patience) {
                 self.leave(root.index());
             }
         }

@@ -140,7 +140,8 @@ pub(super) fn prepare_grad(
     from_sums(name, eps, gate, of, sums)
 }
 
-/// The two sums of what goes through, which is written as dR on the way; then dX from them and dR.
+/// The two sums of what goes through, which is written as dR on the way; then dX from them and dR, also over the second dY,
+/// which nothing reads any more.
 pub(super) fn prepare_gated_grad(
     eps: f64,
     of: &Gradient<'_>,

@@ -74,7 +74,7 @@ pub(super) fn prepare_add_grad(
         let of = Gradient { x, dy, coefficients, dx, parameters: [dgamma, dbeta] };
         return batch_norm_nhwc::prepare_gated_grad(op.eps, &of, &Gated { mask: mask.address, second, dr }, workspace);
     }
-    // dR is what of dY goes through; then nothing reads dY, over which dX may lie.
+    // dR is what of dY goes through; then nothing reads dY nor dY', over either of which dX may lie.
     let sum = second.map_or(Ok(LaunchPlan::default()), |second| add::prepare(&[dy, second], &[dr]))?;
     let gate = relu::prepare_mask_grad(&[mask, if second.is_some() { dr } else { dy }], &[dr])?;
     let grad = batch_norm::prepare_grad(op, &[x, dr, mean, variance, gamma], &[dx, dgamma, dbeta], workspace)?;

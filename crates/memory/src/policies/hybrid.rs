@@ -12,25 +12,37 @@
 //! faster is searched; where everything fits, the one with the faster kernels is kept whole. What streams is chosen around
 //! all of this (`streaming`). All counts are fixed by the size of the problem; nothing looks at a clock.
 
+mod greedy;
+mod seeds;
+
 use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll, streaming};
 use crate::joint::{Decision, Fate, Joint};
 use crate::{Infeasible, MemoryPlan, Problem, VariantId};
+use greedy::Greedy;
+use seeds::{seeds, strided, ways};
 use std::collections::BTreeMap;
 use vdnn_graph::NodeId;
 use vdnn_tensor::Bytes;
 
-/// Shares of the room (or of what there is) that stay.
-const KEPT: [f64; 8] = [1.0, 0.9, 0.8, 0.7, 0.55, 0.4, 0.2, 0.0];
-/// Shares of what the links carry beside the kernels that are offloaded.
-const CARRIED: [f64; 6] = [0.0, 0.4, 0.7, 1.0, 1.5, f64::INFINITY];
-/// One checkpoint in so many values.
-const STRIDES: [usize; 9] = [1, 2, 3, 4, 6, 8, 12, 20, 32];
-/// Shares of the room that algorithms leave to copies.
-const RESERVES: [f64; 3] = [0.0, 0.12, 0.3];
 /// Estimates that say which of two programs is searched.
 const GLANCES: usize = 32;
-/// What a candidate's fate may be.
+/// What a candidate's fate may be, and what else near the floor.
 const FATES: [Fate; 5] = [Fate::Keep, Fate::Offload, Fate::Recompute, Fate::OffloadEach, Fate::RecomputeEach];
+const NEAR_FATES: [Fate; 7] = [
+    Fate::Keep,
+    Fate::Offload,
+    Fate::Recompute,
+    Fate::OffloadEach,
+    Fate::RecomputeEach,
+    Fate::RecomputeApart,
+    Fate::RecomputeAhead,
+];
+/// How much slower than the fastest kernels the best seed is estimated where the floor is near, as a share.
+const NEAR: f64 = 0.1;
+/// Looks at the fullest step in a greedy search, in steps.
+const LOOKED_STEPS: usize = 1_500_000;
+/// Of those, one in so many for a glance.
+const GLANCED: usize = 10;
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
 const MOVES_A_CANDIDATE: usize = 12;
 /// Seeds given addresses and simulated.
@@ -41,8 +53,6 @@ const ESTIMATED_STEPS: usize = 1_400_000;
 const SIMULATED_STEPS: usize = 100_000;
 /// Estimates for each share of parameters and states that could stream, in steps.
 const GLANCED_STEPS: usize = 30_000;
-/// Decisions up to which all are estimated.
-const EXHAUSTIVE: usize = 15_625;
 /// Seconds over the oracle's, as a share, that are rounding.
 const PERFECT: f64 = 1e-6;
 /// Simulations from which on each faster estimate gets one.
@@ -111,7 +121,18 @@ fn glance(joint: &Joint<'_>, glances: usize) -> f64 {
     let seeds = seeds(joint);
     let every = seeds.len().div_ceil(glances).max(1);
     let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
-    estimates.fold(f64::INFINITY, f64::min)
+    let best = estimates.fold(f64::INFINITY, f64::min);
+    if is_near(joint, best) { Greedy::of(joint, room, looks(joint) / GLANCED).least().min(best) } else { best }
+}
+
+/// Whether the floor is near, where nothing is estimated faster than this.
+fn is_near(joint: &Joint<'_>, seconds: f64) -> bool {
+    seconds > joint.oracle() * (1.0 + NEAR)
+}
+
+/// Looks that a greedy search has.
+fn looks(joint: &Joint<'_>) -> usize {
+    (LOOKED_STEPS / joint.problem.program.n_steps().max(1)).clamp(100, 10_000)
 }
 
 /// The best plan found with the problem's homes.
@@ -158,6 +179,8 @@ struct Search<'a, 'b> {
     joint: &'b Joint<'a>,
     estimates: usize,
     simulations: usize,
+    /// What a move may give a candidate.
+    fates: &'static [Fate],
     best: Option<(f64, MemoryPlan)>,
 }
 
@@ -168,6 +191,7 @@ impl<'a, 'b> Search<'a, 'b> {
             joint,
             estimates: (ESTIMATED_STEPS / steps).clamp(24, 25_000),
             simulations: (SIMULATED_STEPS / steps).clamp(4, 500),
+            fates: &FATES,
             best: None,
         }
     }
@@ -226,6 +250,11 @@ impl<'a, 'b> Search<'a, 'b> {
             }
             ranked.push((seconds, decision));
         }
+        let best = ranked.iter().map(|(seconds, _)| *seconds).fold(f64::INFINITY, f64::min);
+        if is_near(self.joint, best) && ways(self.joint.candidates.len()).is_none() {
+            ranked.extend(Greedy::of(self.joint, room, looks(self.joint)).decisions());
+            self.fates = &NEAR_FATES;
+        }
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
         ranked.dedup_by(|a, b| a.1 == b.1);
         ranked
@@ -258,7 +287,8 @@ impl<'a, 'b> Search<'a, 'b> {
             let mut pass = best.clone();
             for first in (0..n).step_by(size) {
                 let block = first..(first + size).min(n);
-                for (stride, fate) in (1..if size >= 4 { 3 } else { 2 }).flat_map(|s| FATES.map(|fate| (s, fate))) {
+                let strides = 1..if size >= 4 { 3 } else { 2 };
+                for (stride, &fate) in strides.flat_map(|stride| self.fates.iter().map(move |fate| (stride, fate))) {
                     if self.estimates <= stop {
                         break;
                     }
@@ -298,93 +328,6 @@ fn both_kinds(starts: &mut [Planned], count: usize) {
     if let Some(other) = starts.iter().position(|start| copies(start) != first).filter(|&other| other >= count) {
         starts[count - 1..=other].rotate_right(1);
     }
-}
-
-/// Decisions to begin with, the most promising kinds first.
-fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
-    let mut fates = every_way(joint.candidates.len());
-    for carried in CARRIED {
-        for kept in KEPT {
-            let once = split(joint, kept, carried);
-            // Where that does not fit: what leaves is not held between two uses either.
-            fates.push(once.iter().copied().map(Fate::each).collect());
-            fates.push(once);
-        }
-    }
-    for stride in STRIDES {
-        for checkpoint in [Fate::Keep, Fate::Offload, Fate::OffloadEach] {
-            fates.push(strided(joint, stride, checkpoint));
-        }
-    }
-    let mut decisions: Vec<Decision> = Vec::new();
-    for reserve in RESERVES {
-        decisions.extend(fates.iter().map(|fates| Decision { fates: fates.clone(), reserve }));
-    }
-    decisions.dedup();
-    decisions
-}
-
-/// How many decisions there are, where they are few enough to look at all.
-fn ways(candidates: usize) -> Option<usize> {
-    FATES.len().checked_pow(candidates as u32).filter(|&count| count <= EXHAUSTIVE)
-}
-
-/// All decisions where there are few enough.
-fn every_way(candidates: usize) -> Vec<Vec<Fate>> {
-    let count = ways(candidates).unwrap_or(0);
-    let way = |number: usize| {
-        let fate = |rest: &mut usize| {
-            let fate = FATES[*rest % FATES.len()];
-            *rest /= FATES.len();
-            Some(fate)
-        };
-        std::iter::repeat_n((), candidates).scan(number, |rest, ()| fate(rest)).collect()
-    };
-    (0..count).map(way).collect()
-}
-
-/// Keeps a share, offloads what the links carry (times a share), makes the rest again.
-fn split(joint: &Joint<'_>, kept: f64, carried: f64) -> Vec<Fate> {
-    let candidates = &joint.candidates;
-    let total: Bytes = candidates.iter().map(|candidate| candidate.bytes).sum();
-    let stays = kept * (joint.room().unwrap_or(0).min(total)) as f64;
-    let leaves = (total as f64 - stays).max(0.0);
-    let links = &joint.problem.links;
-    let carries = (links.d2h * joint.halves[0]).min(links.h2d * joint.halves[1]);
-    let remade = (leaves - carried * carries).max(0.0);
-    let mut fates = vec![Fate::Keep; candidates.len()];
-    let mut order: Vec<usize> = (0..candidates.len()).filter(|&i| candidates[i].repeatable).collect();
-    let price = |i: usize| candidates[i].rerun_seconds / candidates[i].bytes as f64;
-    // Among equals every other one, so that chains that are made again stay short.
-    order.sort_by(|&a, &b| price(a).total_cmp(&price(b)).then((a % 2, a).cmp(&(b % 2, b))));
-    let mut gone = 0.0;
-    for i in order {
-        if gone >= remade {
-            break;
-        }
-        fates[i] = Fate::Recompute;
-        gone += candidates[i].bytes as f64;
-    }
-    // What was made first has the longest time to leave and to come back.
-    for i in 0..candidates.len() {
-        if gone >= leaves {
-            break;
-        }
-        if fates[i] == Fate::Keep {
-            fates[i] = Fate::Offload;
-            gone += candidates[i].bytes as f64;
-        }
-    }
-    fates
-}
-
-/// Every n-th candidate is a checkpoint, the others are made again where they can be.
-fn strided(joint: &Joint<'_>, stride: usize, checkpoint: Fate) -> Vec<Fate> {
-    let fate = |(i, repeatable): (usize, bool)| match (repeatable, i % stride) {
-        (true, 1..) => Fate::Recompute,
-        _ => checkpoint,
-    };
-    joint.candidates.iter().map(|candidate| candidate.repeatable).enumerate().map(fate).collect()
 }
 
 /// The decision with another fate for some candidates, if that is another decision.

@@ -32,17 +32,20 @@ pub(super) fn forward<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result
     Ok(())
 }
 
-/// (X, dY, mask, mean, variance, gamma, dY'?) → dX, dgamma, dbeta, dR, with dR or dX also over dY. dR is ReLU's dX, from
-/// which batch norm's follows.
+/// (X, dY, mask, mean, variance, gamma, dY'?) → dX, dgamma, dbeta, dR, with dR or dX also over dY and dX over dY'. dR is ReLU's
+/// dX, from which batch norm's follows; both gradients have been read before dX is written.
 pub(super) fn grad<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<(), DeviceError> {
     let gradient = Gradient::of(op, &launch, 3)?;
     let (samples, mask) = (launch.samples(), launch.bytes(2)?);
-    let over_dx = matches!(launch.inputs.get(1), Some(Input::InPlace(0)));
-    let dy = if over_dx { None } else { launch.source::<T>(1, 3)? };
+    let [dy_under_dx, second_under_dx] = [1, 6].map(|at| matches!(launch.inputs.get(at), Some(Input::InPlace(0))));
+    let has_second = launch.inputs.len() > 6;
+    let dy = if dy_under_dx { None } else { launch.source::<T>(1, 3)? };
+    let second = if has_second && !second_under_dx { Some(launch.input::<T>(6)?) } else { None };
     let [dx, mut residual] = [launch.output::<T>(0)?, launch.output::<T>(3)?];
-    let dy = if over_dx { Some(dx.as_view()) } else { dy };
-    if launch.inputs.len() > 6 {
-        zip(samples, launch.input::<T>(6)?, dy, residual.reborrow(), |second, dy| dy + second);
+    let dy = if dy_under_dx { Some(dx.as_view()) } else { dy };
+    if has_second {
+        let second = second.unwrap_or(dx.as_view());
+        zip(samples, second, dy, residual.reborrow(), |second, dy| dy + second);
         through_mask(samples, mask, None, residual.reborrow());
     } else {
         through_mask(samples, mask, dy, residual.reborrow());

@@ -33,17 +33,20 @@ pub(super) fn forward<T: Real>(op: &BatchNormPair, mut launch: Launch<'_>) -> Re
 }
 
 /// (A, dY, mask, mean, variance, gamma, B, mean, variance, gamma, dY'?) → dA, dgamma, dbeta, dB, dgamma, dbeta, with dA or dB also
-/// over dY. dB first holds ReLU's dX, from which both norms' gradients follow.
+/// over dY and dA over dY'. dB first holds ReLU's dX, from which both norms' gradients follow; nothing reads dY or dY' after that.
 pub(super) fn grad<T: Real>(op: &BatchNormPair, mut launch: Launch<'_>) -> Result<(), DeviceError> {
     let [of_a, of_b] = norms(op);
     let (of_a, of_b) = (Gradient::of(&of_a, &launch, 3)?, Gradient::about(&of_b, &launch, 6, 7)?);
     let (samples, mask) = (launch.samples(), launch.bytes(2)?);
-    let over_da = matches!(launch.inputs.get(1), Some(Input::InPlace(0)));
-    let dy = if over_da { None } else { launch.source::<T>(1, 3)? };
+    let [dy_under_da, second_under_da] = [1, 10].map(|at| matches!(launch.inputs.get(at), Some(Input::InPlace(0))));
+    let has_second = launch.inputs.len() > 10;
+    let dy = if dy_under_da { None } else { launch.source::<T>(1, 3)? };
+    let second = if has_second && !second_under_da { Some(launch.input::<T>(10)?) } else { None };
     let [da, mut db] = [launch.output::<T>(0)?, launch.output::<T>(3)?];
-    let dy = if over_da { Some(da.as_view()) } else { dy };
-    if launch.inputs.len() > 10 {
-        zip(samples, launch.input::<T>(10)?, dy, db.reborrow(), |second, dy| dy + second);
+    let dy = if dy_under_da { Some(da.as_view()) } else { dy };
+    if has_second {
+        let second = second.unwrap_or(da.as_view());
+        zip(samples, second, dy, db.reborrow(), |second, dy| dy + second);
         through_mask(samples, mask, None, db.reborrow());
     } else {
         through_mask(samples, mask, dy, db.reborrow());

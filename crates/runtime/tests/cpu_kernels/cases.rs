@@ -131,7 +131,7 @@ fn b16_empty_batch() {
     ];
     for (op, inputs) in cases {
         for choice in choices::<f32>(&op, &inputs) {
-            for form in Form::all(&op) {
+            for form in Form::all(&op, inputs.len()) {
                 let found = run::<f32>(&op, &inputs, &choice, &form).unwrap();
                 let zero = found.iter().flatten().all(|&value| value == 0.0);
                 assert!(zero, "{} by {}: {found:?}", op.kind(), choice.algorithm);

@@ -18,7 +18,7 @@ fn all(op: &Op, inputs: &[Operand]) -> Vec<(String, Form, Vec<Vec<f64>>)> {
     let (ins, outs) = types::<f32>(op, inputs);
     let mut results = Vec::new();
     for choice in choices_of(op, &ins, &outs).unwrap() {
-        for form in Form::all(op) {
+        for form in Form::all(op, inputs.len()) {
             let got = run::<f32>(op, inputs, &choice, &form).unwrap();
             results.push((choice.algorithm.clone(), form, got));
         }

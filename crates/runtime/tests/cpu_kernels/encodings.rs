@@ -85,7 +85,7 @@ fn check_relu<T: Real>(x: &Operand, dy: &Operand) {
     let ty = vdnn_graph::op::mask_type(&TensorType::new(x.shape.clone(), T::DTYPE));
     let per_sample = x.shape.elements_per_sample() as usize;
     for threads in [1, 3] {
-        for form in Form::all(&Op::ReluMask) {
+        for form in Form::all(&Op::ReluMask, 1) {
             let (found, mask) = in_pool(threads, || forward::<T>(&Op::ReluMask, x, &form));
             assert_eq!(bits(std::slice::from_ref(&found)), bits(std::slice::from_ref(&y)), "Y as {form:?}");
             for (index, &y) in y.iter().enumerate() {
@@ -96,7 +96,7 @@ fn check_relu<T: Real>(x: &Operand, dy: &Operand) {
             let spare = per_sample.div_ceil(8) * 8 - per_sample;
             let rows = mask.chunks(per_sample.div_ceil(8).max(1));
             assert!(rows.into_iter().all(|row| row.last().unwrap().leading_zeros() as usize >= spare));
-            for form in Form::all(&Op::ReluMaskGrad) {
+            for form in Form::all(&Op::ReluMaskGrad, 2) {
                 let op = Op::ReluMaskGrad;
                 let found = in_pool(threads, || backward::<T>(&op, &x.shape, (&ty, &mask), dy, &form));
                 assert_eq!(bits(std::slice::from_ref(&found)), bits(std::slice::from_ref(&dx)), "dX as {form:?}");

@@ -49,10 +49,10 @@ pub enum Form {
 }
 
 impl Form {
-    /// Every form an op must accept.
-    pub fn all(op: &Op) -> Vec<Form> {
+    /// Every form an op with so many inputs must accept.
+    pub fn all(op: &Op, n_inputs: usize) -> Vec<Form> {
         let mut forms = vec![Form::Plain, Form::Sliced];
-        for &pair in op.in_place() {
+        for &pair in op.in_place().iter().filter(|(input, _)| *input < n_inputs) {
             forms.push(Form::InPlace(vec![pair]));
             forms.push(Form::SlicedInPlace(vec![pair]));
         }

@@ -131,7 +131,7 @@ fn run(
     types: &[TensorType],
     inputs: &[Vec<f64>],
     choice: &Choice,
-    over: Option<(usize, usize)>,
+    over: &[(usize, usize)],
 ) -> Result<Vec<Vec<f64>>, DeviceError> {
     let made = outputs_of(op, types);
     let image = types.iter().find(|ty| ty.shape.rank() == 4).unwrap_or(&types[0]);
@@ -140,11 +140,12 @@ fn run(
         true => Held::U8(vec![0xff; ty.bytes() as usize]),
         false => encode(ty, image, &vec![77.0; ty.shape.elements() as usize]),
     };
-    let start = |(o, ty)| over.filter(|pair| pair.1 == o).map_or_else(|| rubbish(ty), |(i, _)| held[i].clone());
+    let from = |o: usize| over.iter().find(|pair| pair.1 == o);
+    let start = |(o, ty)| from(o).map_or_else(|| rubbish(ty), |&(i, _)| held[i].clone());
     let mut results: Vec<Held> = made.iter().enumerate().map(start).collect();
-    let input = |i: usize| match over {
-        Some((from, to)) if from == i => Input::InPlace(to),
-        _ => held[i].input(),
+    let input = |i: usize| match over.iter().find(|pair| pair.0 == i) {
+        Some(&(_, to)) => Input::InPlace(to),
+        None => held[i].input(),
     };
     let mut workspace = vec![u64::MAX; (choice.workspace as usize).div_ceil(8)];
     launch(Launch {
@@ -158,6 +159,20 @@ fn run(
         workspace: Some(&mut bytemuck::cast_slice_mut(&mut workspace)[..choice.workspace as usize]),
     })?;
     Ok(made.iter().zip(&results).map(|(ty, held)| decode(ty, image, held)).collect())
+}
+
+/// Where outputs may lie: nowhere over an input, over each one that is there, and over all at once that go together.
+fn overs(op: &Op, n_inputs: usize) -> Vec<Vec<(usize, usize)>> {
+    let pairs = op.in_place().iter().copied().filter(|&(input, _)| input < n_inputs);
+    let mut together: Vec<(usize, usize)> = Vec::new();
+    for (input, output) in pairs.clone() {
+        if together.iter().all(|&(i, o)| i != input && o != output) {
+            together.push((input, output));
+        }
+    }
+    let mut overs: Vec<Vec<_>> = std::iter::once(vec![]).chain(pairs.map(|pair| vec![pair])).collect();
+    overs.extend((together.len() > 1).then_some(together));
+    overs
 }
 
 pub fn noise(count: u64, stream: u64) -> Vec<f64> {
@@ -188,9 +203,8 @@ fn rounds_the_f32_kernel(op: &Op, types: &[TensorType], inputs: &[Vec<f64>]) {
         // What is done element by element to f32 in any order is done in place.
         let copied = choice.workspace > plain.workspace || types[types.len() - 1].dtype == DType::F32;
         assert!(copied && choice.algorithm == plain.algorithm, "{choice:?} beside {plain:?}");
-        let expected = run(op, &wide_types, inputs, plain, None).unwrap();
-        let forms = std::iter::once(None).chain(op.in_place().iter().map(|&pair| Some(pair)));
-        for (over, threads) in forms.flat_map(|form| [(form, 1), (form, 3)]) {
+        let expected = run(op, &wide_types, inputs, plain, &[]).unwrap();
+        for (over, threads) in overs(op, types.len()).iter().flat_map(|over| [(over, 1), (over, 3)]) {
             let found = in_pool(threads, || run(op, types, inputs, choice, over).unwrap());
             for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 let rounded: Vec<f64> = expected.iter().map(|&x| round(made[index].dtype, x)).collect();
@@ -200,7 +214,7 @@ fn rounds_the_f32_kernel(op: &Op, types: &[TensorType], inputs: &[Vec<f64>]) {
         }
         if choice.workspace > plain.workspace {
             let short = Choice { workspace: choice.workspace - 8, ..choice.clone() };
-            assert!(matches!(run(op, types, inputs, &short, None), Err(DeviceError::Kernel { .. })), "{short:?}");
+            assert!(matches!(run(op, types, inputs, &short, &[]), Err(DeviceError::Kernel { .. })), "{short:?}");
         }
     }
 }
@@ -263,8 +277,10 @@ fn batch_norms() {
         check(&Op::BatchNormRelu(norm), &with(&[&x, &c, &c, &c, &c]));
         check(&Op::BatchNormReluGrad(norm), &with(&[&x, &x, &c, &c, &c, &c]));
         check(&Op::BatchNormAddRelu(norm), &with(&[&x, &c, &c, &c, &c, &x]));
-        check(&Op::BatchNormAddReluGrad(norm), &with(&[&x, &x, &op::mask_type(&x), &c, &c, &c]));
-        let (pair, mask) = (BatchNormPair { eps: [1e-5, 1e-3] }, op::mask_type(&x));
+        let mask = op::mask_type(&x);
+        check(&Op::BatchNormAddReluGrad(norm), &with(&[&x, &x, &mask, &c, &c, &c]));
+        check(&Op::BatchNormAddReluGrad(norm), &with(&[&x, &x, &mask, &c, &c, &c, &x]));
+        let pair = BatchNormPair { eps: [1e-5, 1e-3] };
         check(&Op::BatchNormPairRelu(pair), &with(&[&x, &c, &c, &c, &c, &x, &c, &c, &c, &c]));
         check(&Op::BatchNormPairReluGrad(pair), &with(&[&x, &x, &mask, &c, &c, &c, &x, &c, &c, &c]));
         check(&Op::BatchNormPairReluGrad(pair), &with(&[&x, &x, &mask, &c, &c, &c, &x, &c, &c, &c, &x]));
@@ -334,13 +350,13 @@ fn statistics_are_of_the_rounded_output() {
         let made = outputs_of(&op, &types);
         let statistics = choices_of(&Op::BatchNormStats, &made[..1], &made[1..]).unwrap().remove(0);
         for choice in choices_of(&op, &types, &made).unwrap() {
-            let y = run(&Op::Conv2d(conv), &types, &inputs, &choice, None).unwrap();
-            let expected = [&y[..], &run(&Op::BatchNormStats, &made[..1], &y, &statistics, None).unwrap()[..]].concat();
-            let found = in_pool(3, || run(&op, &types, &inputs, &choice, None).unwrap());
+            let y = run(&Op::Conv2d(conv), &types, &inputs, &choice, &[]).unwrap();
+            let expected = [&y[..], &run(&Op::BatchNormStats, &made[..1], &y, &statistics, &[]).unwrap()[..]].concat();
+            let found = in_pool(3, || run(&op, &types, &inputs, &choice, &[]).unwrap());
             let all = |values: &[Vec<f64>]| values.iter().map(|v| bits(v)).collect::<Vec<_>>();
             assert_eq!(all(&found), all(&expected), "{dtype} by {}", choice.algorithm);
             let short = Choice { workspace: choice.workspace - 8, ..choice.clone() };
-            assert!(matches!(run(&op, &types, &inputs, &short, None), Err(DeviceError::Kernel { .. })), "{short:?}");
+            assert!(matches!(run(&op, &types, &inputs, &short, &[]), Err(DeviceError::Kernel { .. })), "{short:?}");
         }
     }
 }
@@ -364,7 +380,7 @@ fn casts() {
         let op = Op::Cast(op::Cast { dtype: to.dtype, layout: to.layout });
         let choice = choices_of(&op, std::slice::from_ref(from), std::slice::from_ref(to)).unwrap().remove(0);
         let given: Vec<f64> = x.iter().map(|&x| round(from.dtype, x + 1e-3)).collect();
-        let found = in_pool(3, || run(&op, std::slice::from_ref(from), std::slice::from_ref(&given), &choice, None));
+        let found = in_pool(3, || run(&op, std::slice::from_ref(from), std::slice::from_ref(&given), &choice, &[]));
         let rounded = |&x: &f64| if to.dtype == DType::F32 { f64::from(x as f32) } else { round(to.dtype, x) };
         let given: Vec<f64> = match from.dtype {
             DType::F32 => given.iter().map(|&x| f64::from(x as f32)).collect(),
@@ -386,7 +402,7 @@ fn sgd_reads_gradients_as_casts_would() {
     let noise = |stream| noise(72, stream).iter().map(|&x| f64::from(x as f32)).collect::<Vec<_>>();
     let updated = |op: &Op, types: &[TensorType], values: &[Vec<f64>]| {
         let choice = choices_of(op, types, &outputs_of(op, types)).unwrap().remove(0);
-        in_pool(3, || run(op, types, values, &choice, None)).unwrap()
+        in_pool(3, || run(op, types, values, &choice, &[])).unwrap()
     };
     for half in [image(dims, DType::BF16, 0), TensorType::new(dims, DType::F16), image(dims, DType::F32, 0)] {
         let member = |stream: u64, ty: &TensorType| {
@@ -413,9 +429,9 @@ pub fn all_ways(op: &Op, inputs: &[(&TensorType, &Vec<f64>)]) -> Vec<Vec<f64>> {
     let types: Vec<TensorType> = inputs.iter().map(|(ty, _)| (*ty).clone()).collect();
     let choice = choices_of(op, &types, &outputs_of(op, &types)).unwrap().remove(0);
     let values: Vec<Vec<f64>> = inputs.iter().map(|(_, values)| (*values).clone()).collect();
-    let plain = run(op, &types, &values, &choice, None).unwrap();
-    for &pair in op.in_place() {
-        let over = in_pool(3, || run(op, &types, &values, &choice, Some(pair)).unwrap());
+    let plain = run(op, &types, &values, &choice, &[]).unwrap();
+    for over in overs(op, types.len()) {
+        let over = in_pool(3, || run(op, &types, &values, &choice, &over).unwrap());
         assert_eq!(plain.iter().map(|v| bits(v)).collect::<Vec<_>>(), over.iter().map(|v| bits(v)).collect::<Vec<_>>());
     }
     plain
@@ -460,6 +476,14 @@ fn fused_bits_are_those_of_the_single_ops() {
         for (fused, apart) in fused.iter().zip(apart.iter().chain([&through])) {
             assert_eq!(bits(fused), bits(apart));
         }
+
+        let sum = one(Op::Add, &[(&x, dys), (&x, rs)]).remove(0);
+        let through = one(Op::ReluGrad, &[(&x, &y[0]), (&x, &sum)]).remove(0);
+        let apart = one(Op::BatchNormGrad(norm), &with(&[(&x, xs), (&x, &through)], &coefficients[..3]));
+        let fused = one(Op::BatchNormAddReluGrad(norm), &[&reads[..], &[(&x, rs)]].concat());
+        for (fused, apart) in fused.iter().zip(apart.iter().chain([&through])) {
+            assert_eq!(bits(fused), bits(apart));
+        }
     }
 }
 
@@ -482,7 +506,7 @@ fn pytorch_in_bf16() {
         let inputs: Vec<Vec<f64>> = case.inputs.iter().map(real).collect();
         let made = outputs_of(&case.op, &types);
         for choice in choices_of(&case.op, &types, &made).unwrap() {
-            let found = run(&case.op, &types, &inputs, &choice, None).unwrap();
+            let found = run(&case.op, &types, &inputs, &choice, &[]).unwrap();
             for (index, (found, expected)) in found.iter().zip(&case.outputs).enumerate() {
                 let scale = expected.iter().fold(0.0f64, |scale, x| scale.max(x.abs()));
                 let unit = if made[index].dtype == DType::BF16 { f64::exp2(-7.0) } else { 0.0 };

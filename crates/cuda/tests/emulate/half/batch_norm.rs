@@ -185,7 +185,8 @@ fn a_residual_with_a_mask() {
     });
 }
 
-/// Both gradients of a map that is read twice: the bits of their sum, of which dR is what goes through. Also over the first.
+/// Both gradients of a map that is read twice: the bits of their sum, of which dR is what goes through. Also dR over the first, and dX over
+/// the second.
 #[test]
 fn two_gradients_are_added_as_they_are_read() {
     each_case(|case| {
@@ -193,11 +194,10 @@ fn two_gradients_are_added_as_they_are_read() {
         let (ty, mask) = (nhwc(&case.dims, case.dtype, 0), Bytes::new(mask_type(&case.x.ty)));
         let (y, sum) = (case.map(0.0), case.map(0.0));
         run(&Op::ReluMask, &[case.x.operand()], &[y.operand(), mask.operand()]);
-        let [(first, given), (second, _)] = [14, 15].map(|stream| Map::normal(ty.clone(), case.place, stream));
+        let [(first, given), (second, further)] = [14, 15].map(|stream| Map::normal(ty.clone(), case.place, stream));
         run(&Op::Add, &[first.operand(), second.operand()], &[sum.operand()]);
-        let gradients = |dy: &Map, more: Option<&Map>, dr: &Map| {
+        let gradients = |dy: &Map, more: Option<&Map>, dr: &Map, dx: &Map| {
             let parameters = [0, 1].map(|_| Tensor::filled(&case.dims[1..2], Place::Dense, 0.0));
-            let dx = case.map(0.0);
             let mut inputs = vec![case.x.operand(), dy.operand(), mask.operand()];
             inputs.extend(case.coefficients[..3].iter().map(Tensor::operand));
             inputs.extend(more.map(Map::operand));
@@ -205,10 +205,13 @@ fn two_gradients_are_added_as_they_are_read() {
             run(&op, &inputs, &[dx.operand(), dgamma, dbeta, dr.operand()]);
             [dx.values(), parameters[0].values(), parameters[1].values(), dr.values()]
         };
-        let expected = gradients(&sum, None, &case.map(0.0));
-        assert_eq!(gradients(&first, Some(&second), &case.map(0.0)), expected, "{:?}", case.dims);
-        let over = Map::new(ty, case.place, &given);
-        assert_eq!(gradients(&over, Some(&second), &over), expected, "{:?} over dY", case.dims);
+        let (dr, dx) = (case.map(0.0), case.map(0.0));
+        let expected = gradients(&sum, None, &dr, &dx);
+        assert_eq!(gradients(&first, Some(&second), &dr, &dx), expected, "{:?}", case.dims);
+        let over = Map::new(ty.clone(), case.place, &given);
+        assert_eq!(gradients(&over, Some(&second), &over, &dx), expected, "{:?} over dY", case.dims);
+        let (over, below) = (Map::new(ty.clone(), case.place, &given), Map::new(ty, case.place, &further));
+        assert_eq!(gradients(&over, Some(&below), &over, &below), expected, "{:?} over both", case.dims);
     });
 }
 

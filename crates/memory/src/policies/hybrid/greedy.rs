@@ -1,0 +1,245 @@
+//! `hybrid` near the floor, where hardly a seed fits: from the fullest step leaves what costs least, until everything fits.
+//!
+//! ```text
+//!  all kept ─► the fullest step ─► what lies there unused leaves, fewest seconds a byte first ─► the fullest step … ─► fits
+//!                   └─ nothing does ─► what is used there is made again ahead, or copied instead
+//!  the best few ─► again with the fates of a few candidates given from the start ("pinned"), while that is faster
+//! ```
+//! What making a value again costs is the seconds of its kernels and of everything around it that is made again as well (after
+//! Kirisame et al., "Dynamic Tensor Rematerialization", 2021): a value whose neighbours are gone is dear, so that checkpoints
+//! stay at distances of their own accord, and small ones rather than large ones. Copies cost little as long as links carry them
+//! beside the kernels. What fits is a decision like any other, for the search to go on with. All limits are counts.
+
+use crate::joint::{Crowd, Decision, Fate, Joint};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use vdnn_tensor::Bytes;
+
+/// Shares of what the links carry beside the kernels that are copied at a low price.
+const CARRIED: [f64; 4] = [0.0, 0.5, 1.0, 1.5];
+/// Steps that what is made again waits for its next use.
+const PATIENCE: [u32; 3] = [6, 12, 24];
+/// That price, as a share of what a copy takes.
+const BESIDE: f64 = 0.25;
+/// Rounds of one decision.
+const ROUNDS: usize = 60;
+/// Decisions that are tried again with pins.
+const PINNED: usize = 4;
+/// Looks that an estimate takes the time of.
+const LOOKS_AN_ESTIMATE: usize = 4;
+/// By how much a pin must be faster, as a share.
+const FASTER: f64 = 1e-3;
+
+/// A fate that is given from the start.
+type Pin = (usize, Fate);
+
+/// What a greedy decision starts from.
+#[derive(Clone, Debug, Default)]
+struct Start {
+    patience: u32,
+    carried: f64,
+    pins: Vec<Pin>,
+}
+
+/// A decision that fits.
+struct Found {
+    seconds: f64,
+    decision: Decision,
+    start: Start,
+    /// Candidates that were in the way where nothing unused could leave.
+    stuck: BTreeSet<usize>,
+}
+
+/// Looks left, and which candidates are made of which.
+pub(super) struct Greedy<'a, 'b> {
+    joint: &'b Joint<'a>,
+    room: Bytes,
+    looks: usize,
+    sources: Vec<Vec<usize>>,
+    sinks: Vec<Vec<usize>>,
+}
+
+impl<'a, 'b> Greedy<'a, 'b> {
+    /// A search within `room` that may look at the fullest step so many times.
+    pub fn of(joint: &'b Joint<'a>, room: Bytes, looks: usize) -> Self {
+        let sources = joint.sources();
+        let mut sinks = vec![Vec::new(); sources.len()];
+        for (i, from) in sources.iter().enumerate() {
+            from.iter().for_each(|&other| sinks[other].push(i));
+        }
+        Greedy { joint, room, looks, sources, sinks }
+    }
+
+    /// The least estimate without pins; infinite where nothing fits.
+    pub fn least(mut self) -> f64 {
+        self.unpinned().iter().map(|found| found.seconds).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Decisions that fit with their estimates.
+    pub fn decisions(mut self) -> Vec<(f64, Decision)> {
+        let mut all = self.unpinned();
+        all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let count = all.len().min(PINNED);
+        for (index, found) in all.iter_mut().take(count).enumerate() {
+            let share = self.looks / (count - index);
+            self.pin(found, share);
+        }
+        all.into_iter().map(|found| (found.seconds, found.decision)).collect()
+    }
+
+    fn unpinned(&mut self) -> Vec<Found> {
+        let starts = CARRIED.into_iter().flat_map(|carried| PATIENCE.map(|patience| (carried, patience)));
+        starts.filter_map(|(carried, patience)| self.found(Start { patience, carried, pins: Vec::new() })).collect()
+    }
+
+    /// Pins one candidate after the other, as long as that is faster: those that are copied or were in the way, large ones
+    /// first.
+    fn pin(&mut self, best: &mut Found, share: usize) {
+        let stop = self.looks.saturating_sub(share);
+        let mut better = true;
+        while better {
+            better = false;
+            for pin in self.pins(best) {
+                if self.looks <= stop {
+                    return;
+                }
+                let mut start = best.start.clone();
+                start.pins.retain(|other| other.0 != pin.0);
+                start.pins.push(pin);
+                let found = self.found(start).filter(|found| found.seconds < best.seconds * (1.0 - FASTER));
+                if let Some(found) = found {
+                    *best = found;
+                    better = true;
+                }
+            }
+        }
+    }
+
+    fn pins(&self, found: &Found) -> Vec<Pin> {
+        let (joint, fates) = (self.joint, &found.decision.fates);
+        let copied = (0..fates.len()).filter(|&i| fates[i].copies() && !joint.candidates[i].light);
+        let which: BTreeSet<usize> = copied.chain(found.stuck.iter().copied()).collect();
+        let mut which: Vec<usize> = which.into_iter().collect();
+        which.sort_by_key(|&i| (Reverse(joint.candidates[i].bytes), i));
+        let others = [Fate::Keep, Fate::RecomputeAhead, Fate::Offload, Fate::RecomputeApart];
+        let pins = which.into_iter().flat_map(|i| others.map(|fate| (i, fate)));
+        pins.filter(|&(i, fate)| fates[i] != fate && (!fate.repeats() || joint.candidates[i].repeatable)).collect()
+    }
+
+    /// What becomes of a start, estimated.
+    fn found(&mut self, start: Start) -> Option<Found> {
+        let mut stuck = BTreeSet::new();
+        let decision = self.fitted(&start, &mut stuck)?;
+        self.looks = self.looks.checked_sub(LOOKS_AN_ESTIMATE)?;
+        let seconds = self.joint.estimate(&decision, self.room)?;
+        Some(Found { seconds, decision, start, stuck })
+    }
+
+    /// Everything kept but what is pinned, then ever less until it fits. `None` where that does not come about.
+    fn fitted(&mut self, start: &Start, stuck: &mut BTreeSet<usize>) -> Option<Decision> {
+        let fates = vec![Fate::Keep; self.joint.candidates.len()];
+        let mut decision = Decision { fates, reserve: 0.0, patience: start.patience };
+        let mut pinned = vec![false; decision.fates.len()];
+        for &(i, fate) in &start.pins {
+            (decision.fates[i], pinned[i]) = (fate, true);
+        }
+        let mut free = start.carried * self.joint.carries();
+        for _ in 0..ROUNDS {
+            let crowd = self.look(&decision)?;
+            if crowd.excess == 0 {
+                return Some(decision);
+            }
+            if !self.thin(&mut decision, &crowd, &pinned, &mut free) {
+                stuck.extend(crowd.used.iter().chain(&crowd.wanted));
+                decision = self.moved(&decision, &crowd, &pinned)?;
+            }
+        }
+        None
+    }
+
+    fn look(&mut self, decision: &Decision) -> Option<Crowd> {
+        self.looks = self.looks.checked_sub(1)?;
+        self.joint.crowd(decision, self.room)
+    }
+
+    /// Has what is unused at the fullest step leave, the cheapest first, until the rest fits there. False where nothing can.
+    fn thin(&self, decision: &mut Decision, crowd: &Crowd, pinned: &[bool], free: &mut f64) -> bool {
+        let mut idle: BTreeSet<usize> = crowd.idle.iter().copied().filter(|&i| !pinned[i]).collect();
+        let (mut excess, mut thinner) = (crowd.excess, false);
+        while excess > 0 {
+            let options =
+                idle.iter().filter_map(|&i| self.leaner(decision, i, *free).map(|(price, to)| (price, i, to)));
+            let Some((_, i, fate)) = options.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
+            let bytes = self.joint.candidates[i].bytes;
+            if fate.copies() && !decision.fates[i].copies() {
+                *free -= bytes as f64;
+            }
+            idle.remove(&i);
+            decision.fates[i] = fate;
+            excess = excess.saturating_sub(bytes);
+            thinner = true;
+        }
+        thinner
+    }
+
+    /// The next fate under which a candidate is there for less long, and its seconds a byte.
+    fn leaner(&self, decision: &Decision, i: usize, free: f64) -> Option<(f64, Fate)> {
+        let candidate = &self.joint.candidates[i];
+        let bytes = candidate.bytes as f64;
+        let copied = self.joint.seconds_a_byte();
+        let again = || self.around(decision, i) / bytes;
+        match decision.fates[i] {
+            Fate::Keep => {
+                let offload = (if free >= bytes { copied * BESIDE } else { copied }, Fate::Offload);
+                let remake = (candidate.repeatable && !candidate.light).then(|| (again(), Fate::RecomputeApart));
+                Some(remake.filter(|remake| remake.0 < offload.0).unwrap_or(offload))
+            }
+            Fate::Recompute => Some((again(), Fate::RecomputeApart)),
+            Fate::RecomputeApart => Some((2.0 * again(), Fate::RecomputeEach)),
+            Fate::RecomputeAhead => Some((copied, Fate::OffloadEach)),
+            Fate::Offload => Some((copied / 2.0, Fate::OffloadEach)),
+            Fate::RecomputeEach | Fate::OffloadEach => None,
+        }
+    }
+
+    /// Seconds of making a candidate again, with what is made again before and after it.
+    fn around(&self, decision: &Decision, i: usize) -> f64 {
+        let mut seconds = self.joint.candidates[i].rerun_seconds;
+        for edges in [&self.sources, &self.sinks] {
+            let (mut seen, mut stack) = (BTreeSet::from([i]), vec![i]);
+            while let Some(at) = stack.pop() {
+                for &other in edges[at].iter().filter(|&&other| decision.fates[other].repeats()) {
+                    if seen.insert(other) {
+                        seconds += self.joint.candidates[other].rerun_seconds;
+                        stack.push(other);
+                    }
+                }
+            }
+        }
+        seconds
+    }
+
+    /// Of the ways to have something else at the fullest step, the one that takes fewest seconds for each byte that is then no
+    /// longer too much anywhere.
+    fn moved(&mut self, decision: &Decision, crowd: &Crowd, pinned: &[bool]) -> Option<Decision> {
+        let there: BTreeSet<usize> = crowd.used.iter().chain(&crowd.wanted).chain(&crowd.idle).copied().collect();
+        let mut best: Option<(f64, Decision)> = None;
+        for i in there.into_iter().filter(|&i| !pinned[i]) {
+            for fate in [Fate::RecomputeAhead, Fate::Offload, Fate::OffloadEach] {
+                let from = decision.fates[i];
+                if from == fate || from == Fate::OffloadEach || (fate.repeats() && !from.repeats()) {
+                    continue;
+                }
+                let mut next = decision.clone();
+                next.fates[i] = fate;
+                let Some(then) = self.look(&next) else { continue };
+                let gain = crowd.overflow - then.overflow;
+                let price = (then.seconds - crowd.seconds).max(1e-6) / gain;
+                if gain > 0.0 && best.as_ref().is_none_or(|(least, _)| price < *least) {
+                    best = Some((price, next));
+                }
+            }
+        }
+        best.map(|(_, next)| next)
+    }
+}
