@@ -171,6 +171,7 @@ fn convolutions_take_bias_and_relu_in() {
         (DType::BF16, [16, 8, 64, 64], 64),
         (DType::F32, [32, 64, 56, 56], 64),
         (DType::F32, [16, 256, 28, 28], 512),
+        (DType::F32, [16, 3, 64, 64], 64),
     ] {
         let problem = layers::problem((x, k, 3, 1, 1), dtype, Epilogue::BiasRelu);
         let problem = ConvolutionProblem { precision: Precision::Tf32, ..problem };

@@ -1,6 +1,6 @@
 //! Groups: every member gets what its op makes alone, bit for bit, however it lies and whatever its gradient's type.
 
-use crate::half::tensor::{HALVES, Map, nhwc, round};
+use crate::half::tensor::{Map, TYPES, nhwc, round};
 use crate::tensor::{Place, Tensor, assert_bits, integers, normal, run};
 use vdnn_cuda::kernels::{self, Operand};
 use vdnn_graph::op::{BatchNormUpdate, Cast, Group, Op, Sgd};
@@ -73,7 +73,7 @@ fn sgd_of_many_is_sgd_of_each() {
             let scalars = [lr.operand(), integers(&counter, &at), guard.operand()];
             [of.w.operand(), dw].into_iter().chain(state).chain(scalars).map(long).collect()
         };
-        for dtype in HALVES {
+        for dtype in TYPES {
             let make = || shapes().iter().enumerate().map(|(n, dims)| Trained::new(n, dims, dtype)).collect::<Vec<_>>();
             let (alone, together) = (make(), make());
             let outputs = |inputs: &[Operand<'static>]| {
@@ -85,7 +85,7 @@ fn sgd_of_many_is_sgd_of_each() {
                     return;
                 }
             }
-            // Vectors' gradients are f32 between the weights' halves: one launch of each type.
+            // Vectors' gradients are f32 between the weights' halves: one launch of each type, in f32 of as many as it takes.
             let is_half = |of: &Trained| half && of.w.ty.shape.dim(0) > 1;
             let all: Vec<Vec<Operand<'static>>> = together.iter().map(|of| inputs(of, is_half(of))).collect();
             let group = of_group(op.clone(), all.len(), all[0].len());
@@ -108,8 +108,9 @@ fn sgd_of_many_is_sgd_of_each() {
 
 #[test]
 fn casts_of_many_are_the_casts_of_each() {
+    let (inner, logical) = (MemoryOrder::Nhwc, MemoryOrder::Nchw);
     for (order, padding, dtype) in
-        [(MemoryOrder::Nhwc, 0, DType::BF16), (MemoryOrder::Nhwc, 5, DType::F16), (MemoryOrder::Nchw, 0, DType::BF16)]
+        [(inner, 0, DType::BF16), (inner, 5, DType::F16), (logical, 0, DType::BF16), (inner, 0, DType::F32)]
     {
         let layout = Layout { order, channel_padding: padding };
         let cast = Op::Cast(Cast { dtype, layout });

@@ -52,7 +52,7 @@ pub struct CompareCommand {
     /// Arithmetic.
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
-    /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
+    /// Batch norm, ReLU and the residual sum between them in one kernel: with tf32, bf16 and f16 (auto), never, or always.
     #[arg(long, value_parser = fuse, default_value = "auto")]
     fuse: Fuse,
     /// Parts of the batch that networks run on one after the other from the images on; see `vdnn plan --help`.

@@ -27,7 +27,7 @@ pub struct ProfileArgs {
     /// Arithmetic, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "f32")]
     dtypes: Vec<Dtype>,
-    /// Batch norm, ReLU and the residual sum between them in one kernel: with bf16 and f16 (auto), never, or always.
+    /// Batch norm, ReLU and the residual sum between them in one kernel: with tf32, bf16 and f16 (auto), never, or always.
     #[arg(long, value_parser = fuse, default_value = "auto")]
     fuse: Fuse,
     /// Also the convolutions of each batch's halves, quarters and so on, separated by commas: with `--pieces 2,4,8` a plan may
