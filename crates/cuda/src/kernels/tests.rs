@@ -2,9 +2,9 @@
 
 use super::*;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, BatchNorm, BatchNormPair, BatchNormUpdate, Cast, Dropout, Group, LocalResponseNorm,
-    LossScaleUpdate, MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Normalise, Sgd, SoftmaxCrossEntropy, Unscale,
-    Window,
+    AdaptiveAvgPool2d, BatchNorm, BatchNormPair, BatchNormReluMaxPool2d, BatchNormUpdate, Cast, Dropout, Group,
+    LocalResponseNorm, LossScaleUpdate, MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Normalise, Sgd,
+    SoftmaxCrossEntropy, Unscale, Window,
 };
 
 fn f32s(dims: &[u64]) -> TensorType {
@@ -68,6 +68,7 @@ fn arguments_match_the_source() {
     let (pool, mask) = (MaxPool2d { window }, TensorType::new([4, 256], DType::U8));
     let indices = TensorType::new([4, 8, 8, 8], DType::U8);
     let (norm, pair) = (BatchNorm { eps: 1e-5 }, BatchNormPair { eps: [1e-5, 1e-3] });
+    let stem = BatchNormReluMaxPool2d { norm, pool };
     let lrn = LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 };
     let loss = SoftmaxCrossEntropy::default();
     let (h, small, wide, odd) = (nhwc(&x, 0), nhwc(&y, 0), nhwc(&x, 8), nhwc(&f32s(&[4, 3, 5, 5]), 0));
@@ -117,6 +118,8 @@ fn arguments_match_the_source() {
             vec![&h, &h, &mask, &c, &c, &c, &h, &c, &c, &c, &h],
             vec![&h, &c, &c, &h, &c, &c],
         ),
+        (Op::BatchNormReluMaxPool2d(stem), vec![&h, &c, &c, &c, &c], vec![&small, &places]),
+        (Op::BatchNormReluMaxPool2dGrad(stem), vec![&h, &places, &small, &c, &c, &c, &c], vec![&h, &c, &c]),
         (Op::MaxPool2d(pool), vec![&h], vec![&small]),
         (Op::MaxPool2dGrad(pool), vec![&h, &small, &small], vec![&h]),
         (Op::MaxPool2dIndices(pool), vec![&h], vec![&small, &places]),

@@ -106,6 +106,7 @@ impl Lowering<'_> {
                 (Want::Half, &[0])
             }
             Op::MaxPool2d(_) | Op::MaxPool2dIndices(_) | Op::AvgPool2d(_) => (Want::Half, &[0]),
+            Op::BatchNormReluMaxPool2d(_) => (Want::Half, &[0]),
             Op::AdaptiveAvgPool2d(_) | Op::Split(_) | Op::Dropout(_) => (Want::Half, &[0]),
             Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) => (Want::Half, &[0, 5]),
             Op::Linear => (Want::HalfLogical, &[0, 1]),
