@@ -10,7 +10,7 @@ use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::{BatchNormReluMaxPool2d, MaxPool2d};
 use vdnn_tensor::{Bytes, TensorType};
 
-const FILES: [&str; 3] = files!("batch_norm_pool_nhwc");
+const FILES: [&str; 3] = files!("batch_norm_relu_max_pool2d_nhwc");
 const FORWARD: &str = "batch_norm_relu_max_pool2d";
 const GRADIENT: &str = "batch_norm_relu_max_pool2d_grad";
 

@@ -89,7 +89,7 @@ pub const ALL: &[(&str, &str)] = sources! {
     f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "conv2d_stats" "local_response_norm"
         "loss_scale_update" "max_pool2d" "softmax_cross_entropy" "unscale";
     every type: "add" "concat" "dropout" "normalise" "relu" "sgd";
-    half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "batch_norm_pair_nhwc" "batch_norm_pool_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc" "unfold";
+    half: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "batch_norm_pair_relu_nhwc" "batch_norm_relu_max_pool2d_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc" "unfold";
 };
 
 /// The files of a source that is compiled for several element types, for [`file_of`].
