@@ -19,8 +19,8 @@ use vdnn_cuda::memory::{DeviceArena, copy_on_device};
 use vdnn_cuda::nvrtc::{Argument, CubinCache, Grid, KernelSource, Launch, Module, cache_folder};
 use vdnn_graph::Op;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, BatchNorm, BatchNormPair, Cast, Dropout, MaxPool2d, MaxPool2dIndicesGrad,
-    Unfold, Window, mask_type,
+    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, BatchNorm, BatchNormPair, BatchNormReluMaxPool2d, Cast, Dropout,
+    MaxPool2d, MaxPool2dIndicesGrad, Unfold, Window, mask_type,
 };
 use vdnn_tensor::{DType, Layout, MemoryOrder, Philox, TensorType};
 
@@ -115,7 +115,8 @@ fn cases_of(dims: [u64; 4], dtype: DType) -> Vec<Case> {
 /// Kernels that a network has once or twice: the stem's pool, the last pool, casts of images and filters.
 fn single_cases(batch: u64, dtype: DType) -> Vec<Case> {
     let window = Window { kernel: [3; 2], stride: [2; 2], padding: [1; 2], dilation: [1; 2], ceil_mode: false };
-    let pool = MaxPool2d { window };
+    let (pool, c) = (MaxPool2d { window }, TensorType::new([64], DType::F32));
+    let stem = BatchNormReluMaxPool2d { norm: BatchNorm { eps: 1e-5 }, pool };
     let (x, y) = (nhwc([batch, 64, 112, 112], dtype, 0), nhwc([batch, 64, 56, 56], dtype, 0));
     let places = TensorType { dtype: DType::U8, ..y.clone() };
     let (last, pooled) = (nhwc([batch, 2048, 7, 7], dtype, 0), nhwc([batch, 2048, 1, 1], dtype, 0));
@@ -145,6 +146,14 @@ fn single_cases(batch: u64, dtype: DType) -> Vec<Case> {
         plain("max_pool2d_grad", Op::MaxPool2dGrad(pool), &[&x, &y, &y], &[&x]),
         plain("max_pool2d_indices", Op::MaxPool2dIndices(pool), &[&x], &[&y, &places]),
         plain("max_pool2d_indices_grad", indices_grad, &[&places, &y], &[&x]),
+        plain("batch_norm_relu_max_pool2d", Op::BatchNormReluMaxPool2d(stem), &[&x, &c, &c, &c, &c], &[&y, &places]),
+        case(
+            "batch_norm_relu_max_pool2d_grad",
+            Op::BatchNormReluMaxPool2dGrad(stem),
+            &[&x, &places, &y, &c, &c, &c, &c],
+            &[&x, &c, &c],
+            3 * x.bytes() + 2 * (y.bytes() + places.bytes()),
+        ),
         plain("adaptive_avg_pool2d", average, &[&last], &[&pooled]),
         plain("adaptive_avg_pool2d_grad", average_grad, &[&pooled], &[&last]),
         plain("cast images", cast(&padded), &[&image], &[&padded]),

@@ -79,6 +79,17 @@ fn statistics_and_parameters_beside_half_precision_are_wide() {
         let grads = b.types(Op::BatchNormPairReluGrad(pair), &with(&reads[..n_inputs])).unwrap();
         assert_eq!(grads, with(&[&x, &c, &c, &x, &c, &c]));
     }
+    let window = op::Window { stride: [2, 2], padding: [1, 1], ..op::Window::square(3) };
+    let stem = |window| op::BatchNormReluMaxPool2d { norm, pool: op::MaxPool2d { window } };
+    let (y, places) = (nhwc([4, 16, 3, 3], 0), TensorType { dtype: DType::U8, ..nhwc([4, 16, 3, 3], 0) });
+    let forward = with(&[&x, &c, &c, &c, &c]);
+    assert_eq!(b.types(Op::BatchNormReluMaxPool2d(stem(window)), &forward).unwrap(), with(&[&y, &places]));
+    let grads =
+        b.types(Op::BatchNormReluMaxPool2dGrad(stem(window)), &with(&[&x, &places, &y, &c, &c, &c, &c])).unwrap();
+    assert_eq!(grads, with(&[&x, &c, &c]));
+    let wide = op::Window { kernel: [5, 5], ..window };
+    let refusal = b.types(Op::BatchNormReluMaxPool2d(stem(wide)), &forward).unwrap_err();
+    assert!(refusal.contains("2x2 or 3x3 at a stride of 2"), "{refusal}");
     let other = nhwc([4, 16, 5, 4], 0);
     let refusal =
         b.types(Op::BatchNormPairRelu(pair), &with(&[&x, &c, &c, &c, &c, &other, &c, &c, &c, &c])).unwrap_err();

@@ -493,3 +493,38 @@ fn a_residual_that_is_read_elsewhere_is_made() {
     assert_eq!(graph.value(relu.inputs[5]).name, "shortcut");
     assert_eq!(node(&graph, "shortcut").op.kind(), "batch_norm");
 }
+
+/// A stem's pool takes in the norm before it where maps are stored in half precision, if it alone reads it and has kernels for its
+/// windows.
+#[test]
+fn a_pool_takes_in_the_norm_before_it() {
+    let window = |kernel| op::Window { stride: [2, 2], padding: [1, 1], ..op::Window::square(kernel) };
+    let stem = |kernel: u64, read_twice: bool, passes: Passes| {
+        let mut b = Bench::new();
+        let x = b.image([2, 8, 9, 9]);
+        let y = b.norm("bn", x);
+        let z = b.relu("relu", y);
+        let pool = op::MaxPool2d { window: window(kernel) };
+        let pooled = b.layer("pool", Op::MaxPool2d(pool), &[z]);
+        if read_twice {
+            b.relu("other", z);
+        }
+        (pool, passes.apply(&b.0).unwrap(), pooled)
+    };
+    let (half, plain) = (Passes { fuse: true, storage: Some(HALF) }, Passes { fuse: true, storage: None });
+    for kernel in [2, 3] {
+        let (pool, made, pooled) = stem(kernel, false, half);
+        let (graph, found) = (&made.graph, node(&made.graph, "pool"));
+        let norm = BatchNorm { eps: 1e-5 };
+        assert_eq!(found.op, Op::BatchNormReluMaxPool2d(op::BatchNormReluMaxPool2d { norm, pool }));
+        assert_eq!(names(graph, &found.outputs), ["pool", "pool.indices"]);
+        assert_eq!(made.value(pooled), Some(found.outputs[0]));
+        assert!(graph.find_value("relu").is_none() && graph.layer(found.layer).name == "pool");
+        assert_eq!(names(graph, &found.inputs[1..]), ["bn.stats.mean", "bn.stats.variance", "bn.weight", "bn.bias"]);
+    }
+    for (kernel, read_twice, passes) in [(3, true, half), (4, false, half), (3, false, plain)] {
+        let (_, made, _) = stem(kernel, read_twice, passes);
+        assert_eq!(node(&made.graph, "relu").op.kind(), "batch_norm_relu");
+        assert_eq!(node(&made.graph, "pool").op.kind(), "max_pool2d_indices");
+    }
+}

@@ -8,6 +8,7 @@ mod batch_norm;
 mod batch_norm_add_relu;
 mod batch_norm_pair_relu;
 mod batch_norm_relu;
+mod batch_norm_relu_max_pool2d;
 mod cast;
 mod concat;
 mod conv2d;
@@ -111,6 +112,7 @@ pub(crate) fn apply(tape: &mut Tape, node: NodeId) -> Result<(), AutogradError> 
         Op::BatchNormRelu(norm) => batch_norm_relu::rule(ctx, norm),
         Op::BatchNormAddRelu(norm) => batch_norm_add_relu::rule(ctx, norm),
         Op::BatchNormPairRelu(pair) => batch_norm_pair_relu::rule(ctx, pair),
+        Op::BatchNormReluMaxPool2d(op) => batch_norm_relu_max_pool2d::rule(ctx, op),
         Op::Cast(_) => cast::rule(ctx),
         Op::Unfold(unfold) => unfold::rule(ctx, unfold),
         Op::Relu => relu::rule(ctx),

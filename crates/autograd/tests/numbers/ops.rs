@@ -201,6 +201,22 @@ fn two_batch_norms_with_relu() {
     }
 }
 
+/// The stem of a ResNet in one op, with overlapping windows and with windows side by side.
+#[test]
+fn batch_norm_with_relu_and_pool() {
+    for (kernel, padding) in [(3, 1), (2, 0)] {
+        let mut case = Case::new();
+        let x = case.leaf("x", &[2, 2, 5, 4]);
+        let (gamma, beta) = (case.leaf("gamma", &[2]), case.leaf("beta", &[2]));
+        let statistics = case.graph.push("stats", Op::BatchNormStats, &[x]).unwrap();
+        let window = op::Window { stride: [2, 2], padding: [padding; 2], ..op::Window::square(kernel) };
+        let (norm, pool) = (op::BatchNorm { eps: 1e-5 }, op::MaxPool2d { window });
+        let stem = Op::BatchNormReluMaxPool2d(op::BatchNormReluMaxPool2d { norm, pool });
+        let y = case.push("y", stem, &[x, statistics[0], statistics[1], gamma, beta]);
+        case.check(y);
+    }
+}
+
 #[test]
 fn add() {
     let mut case = Case::new();

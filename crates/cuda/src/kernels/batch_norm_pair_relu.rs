@@ -11,7 +11,7 @@ use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::{BatchNorm, BatchNormPair};
 use vdnn_tensor::{Bytes, TensorType};
 
-const FILES: [&str; 3] = files!("batch_norm_pair_nhwc");
+const FILES: [&str; 3] = files!("batch_norm_pair_relu_nhwc");
 const FORWARD: &str = "batch_norm_pair_relu";
 const GRADIENT: &str = "batch_norm_pair_relu_grad";
 

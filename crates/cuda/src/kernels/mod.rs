@@ -23,6 +23,7 @@ mod batch_norm;
 mod batch_norm_nhwc;
 mod batch_norm_pair_relu;
 mod batch_norm_relu;
+mod batch_norm_relu_max_pool2d;
 mod bias;
 mod cast;
 mod concat;
@@ -69,9 +70,10 @@ macro_rules! text {
     };
 }
 
-/// (file name, text) of each stem: in f32, for every element type, and for every element type with channels innermost.
+/// (file name, text) of each stem: in f32, for every element type, and with channels innermost for every element type or for
+/// half precision.
 macro_rules! sources {
-    (f32: $($plain:literal)*; every type: $($every:literal)*; innermost: $($inner:literal)*;) => {
+    (f32: $($plain:literal)*; every type: $($every:literal)*; innermost: $($inner:literal)*; half: $($half:literal)*;) => {
         &[
             $((concat!($plain, ".cu"), text!("", "", concat!($plain, ".cu"))),)*
             $((concat!($every, ".cu"), text!("", "", concat!($every, ".cu"))),)*
@@ -80,6 +82,8 @@ macro_rules! sources {
             $((concat!($inner, ".cu"), text!("", include_str!("nhwc.cuh"), concat!($inner, ".cu"))),)*
             $((concat!($inner, ".bf16.cu"), text!("#define ELEMENT_BF16\n", include_str!("nhwc.cuh"), concat!($inner, ".cu"))),)*
             $((concat!($inner, ".f16.cu"), text!("#define ELEMENT_F16\n", include_str!("nhwc.cuh"), concat!($inner, ".cu"))),)*
+            $((concat!($half, ".bf16.cu"), text!("#define ELEMENT_BF16\n", include_str!("nhwc.cuh"), concat!($half, ".cu"))),)*
+            $((concat!($half, ".f16.cu"), text!("#define ELEMENT_F16\n", include_str!("nhwc.cuh"), concat!($half, ".cu"))),)*
         ]
     };
 }
@@ -89,7 +93,9 @@ pub const ALL: &[(&str, &str)] = sources! {
     f32: "accuracy" "adam" "adaptive_avg_pool2d" "avg_pool2d" "batch_norm" "bias" "conv2d_stats" "local_response_norm"
         "loss_scale_update" "max_pool2d" "softmax_cross_entropy" "unscale";
     every type: "add" "concat" "dropout" "normalise" "relu" "sgd";
-    innermost: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "batch_norm_pair_nhwc" "bias_nhwc" "cast" "max_pool2d_nhwc" "unfold";
+    innermost: "adaptive_avg_pool2d_nhwc" "avg_pool2d_nhwc" "batch_norm_nhwc" "batch_norm_pair_relu_nhwc" "bias_nhwc" "cast"
+        "max_pool2d_nhwc" "unfold";
+    half: "batch_norm_relu_max_pool2d_nhwc";
 };
 
 /// The files of a source that is compiled for several element types, for [`file_of`].
@@ -134,6 +140,7 @@ pub fn workspace(op: &Op, inputs: &[&TensorType]) -> Bytes {
         Op::BatchNormStats | Op::BatchNormGrad(_) => batch_norm::workspace(first),
         Op::BatchNormReluGrad(_) | Op::BatchNormAddReluGrad(_) => batch_norm::workspace(first),
         Op::BatchNormPairReluGrad(_) => batch_norm_pair_relu::workspace(first),
+        Op::BatchNormReluMaxPool2dGrad(op) => batch_norm_relu_max_pool2d::workspace(op, first),
         Op::SoftmaxCrossEntropy(_) => softmax_cross_entropy::workspace(first),
         Op::SoftmaxCrossEntropyGrad(_) => softmax_cross_entropy::GRAD_WORKSPACE,
         Op::Accuracy => accuracy::workspace(first),
@@ -188,6 +195,8 @@ fn prepare_one(
         Op::BatchNormAddReluGrad(op) => batch_norm_relu::prepare_add_grad(op, inputs, outputs, workspace),
         Op::BatchNormPairRelu(op) => batch_norm_pair_relu::prepare(op, inputs, outputs),
         Op::BatchNormPairReluGrad(op) => batch_norm_pair_relu::prepare_grad(op, inputs, outputs, workspace),
+        Op::BatchNormReluMaxPool2d(op) => batch_norm_relu_max_pool2d::prepare(op, inputs, outputs),
+        Op::BatchNormReluMaxPool2dGrad(op) => batch_norm_relu_max_pool2d::prepare_grad(op, inputs, outputs, workspace),
         Op::Cast(_) => cast::prepare(inputs, outputs),
         Op::Unfold(op) => unfold::prepare(op, inputs, outputs),
         Op::UnfoldGrad(op) => unfold::prepare_grad(op, inputs, outputs),
@@ -260,6 +269,7 @@ impl Takes {
             Op::BatchNormRelu(_) | Op::BatchNormReluGrad(_) => Takes::Channels,
             Op::BatchNormAddRelu(_) | Op::BatchNormAddReluGrad(_) => Takes::Channels,
             Op::BatchNormPairRelu(_) | Op::BatchNormPairReluGrad(_) => Takes::Channels,
+            Op::BatchNormReluMaxPool2d(_) | Op::BatchNormReluMaxPool2dGrad(_) => Takes::Channels,
             Op::MaxPool2d(_) | Op::MaxPool2dGrad(_) => Takes::Channels,
             Op::MaxPool2dIndices(_) | Op::MaxPool2dIndicesGrad(_) => Takes::Channels,
             Op::MaxPool2dReluBiasGrad(_) => Takes::Channels,

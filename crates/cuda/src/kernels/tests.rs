@@ -2,9 +2,9 @@
 
 use super::*;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, BatchNorm, BatchNormPair, BatchNormUpdate, Cast, Dropout, Group, LocalResponseNorm,
-    LossScaleUpdate, MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Normalise, Sgd, SoftmaxCrossEntropy, Unscale,
-    Window,
+    AdaptiveAvgPool2d, BatchNorm, BatchNormPair, BatchNormReluMaxPool2d, BatchNormUpdate, Cast, Dropout, Group,
+    LocalResponseNorm, LossScaleUpdate, MOST_UNSCALED, MaxPool2d, MaxPool2dIndicesGrad, Normalise, Sgd,
+    SoftmaxCrossEntropy, Unscale, Window,
 };
 
 fn f32s(dims: &[u64]) -> TensorType {
@@ -67,7 +67,7 @@ fn arguments_match_the_source() {
         (TensorType::new([1], DType::U64), Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 0.0, nesterov: false });
     let (pool, mask) = (MaxPool2d { window }, TensorType::new([4, 256], DType::U8));
     let indices = TensorType::new([4, 8, 8, 8], DType::U8);
-    let (norm, pair) = (BatchNorm { eps: 1e-5 }, BatchNormPair { eps: [1e-5, 1e-3] });
+    let norm = BatchNorm { eps: 1e-5 };
     let lrn = LocalResponseNorm { size: 5, alpha: 1e-4, beta: 0.75, k: 2.0 };
     let loss = SoftmaxCrossEntropy::default();
     let (h, small, wide, odd) = (nhwc(&x, 0), nhwc(&y, 0), nhwc(&x, 8), nhwc(&f32s(&[4, 3, 5, 5]), 0));
@@ -101,6 +101,31 @@ fn arguments_match_the_source() {
         (Op::BatchNormGrad(norm), vec![&h, &h, &c, &c, &c], vec![&h, &c, &c]),
         (Op::BatchNormReluGrad(norm), vec![&h, &h, &c, &c, &c, &c], vec![&h, &c, &c]),
         (Op::BatchNormAddReluGrad(norm), vec![&h, &h, &mask, &c, &c, &c], vec![&h, &c, &c, &h]),
+        (Op::MaxPool2d(pool), vec![&h], vec![&small]),
+        (Op::MaxPool2dGrad(pool), vec![&h, &small, &small], vec![&h]),
+        (Op::MaxPool2dIndices(pool), vec![&h], vec![&small, &places]),
+        (Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool, input: [16, 16] }), vec![&places, &small], vec![&h]),
+        (Op::AdaptiveAvgPool2d(AdaptiveAvgPool2d { output: [8, 8] }), vec![&h], vec![&small]),
+        (Op::BiasGrad, vec![&h], vec![&c]),
+        (cast(&h), vec![&x], vec![&h]),
+        (cast(&x), vec![&h], vec![&x]),
+        (cast(&wide), vec![&x], vec![&wide]),
+        (cast(&h), vec![&wide], vec![&h]),
+    ];
+    arguments_match(calls);
+}
+
+/// The same of batch norms that take in a second one, or a pool.
+#[test]
+fn arguments_of_fused_norms_match_the_source() {
+    let (x, c, three) = (f32s(&[4, 8, 16, 16]), f32s(&[8]), f32s(&[3]));
+    let (h, small, odd) = (nhwc(&x, 0), nhwc(&f32s(&[4, 8, 8, 8]), 0), nhwc(&f32s(&[4, 3, 5, 5]), 0));
+    let [mask, odd_mask] = [256, 10].map(|bytes| TensorType::new([4, bytes], DType::U8));
+    let places = TensorType { dtype: DType::U8, ..small.clone() };
+    let pair = BatchNormPair { eps: [1e-5, 1e-3] };
+    let window = Window { padding: [1; 2], stride: [2; 2], ..Window::square(3) };
+    let stem = BatchNormReluMaxPool2d { norm: BatchNorm { eps: 1e-5 }, pool: MaxPool2d { window } };
+    arguments_match(vec![
         (Op::BatchNormPairRelu(pair), vec![&h, &c, &c, &c, &c, &h, &c, &c, &c, &c], vec![&h, &mask]),
         (
             Op::BatchNormPairRelu(pair),
@@ -117,18 +142,9 @@ fn arguments_match_the_source() {
             vec![&h, &h, &mask, &c, &c, &c, &h, &c, &c, &c, &h],
             vec![&h, &c, &c, &h, &c, &c],
         ),
-        (Op::MaxPool2d(pool), vec![&h], vec![&small]),
-        (Op::MaxPool2dGrad(pool), vec![&h, &small, &small], vec![&h]),
-        (Op::MaxPool2dIndices(pool), vec![&h], vec![&small, &places]),
-        (Op::MaxPool2dIndicesGrad(MaxPool2dIndicesGrad { pool, input: [16, 16] }), vec![&places, &small], vec![&h]),
-        (Op::AdaptiveAvgPool2d(AdaptiveAvgPool2d { output: [8, 8] }), vec![&h], vec![&small]),
-        (Op::BiasGrad, vec![&h], vec![&c]),
-        (cast(&h), vec![&x], vec![&h]),
-        (cast(&x), vec![&h], vec![&x]),
-        (cast(&wide), vec![&x], vec![&wide]),
-        (cast(&h), vec![&wide], vec![&h]),
-    ];
-    arguments_match(calls);
+        (Op::BatchNormReluMaxPool2d(stem), vec![&h, &c, &c, &c, &c], vec![&small, &places]),
+        (Op::BatchNormReluMaxPool2dGrad(stem), vec![&h, &places, &small, &c, &c, &c, &c], vec![&h, &c, &c]),
+    ]);
 }
 
 /// The same where a table comes first; three channels a launch, within the 4 KiB that arguments may take.

@@ -159,29 +159,6 @@ fn fused_ops_have_the_bits_of_single_ones() {
         assert_bits("batch_norm_add_relu", &over.values(), &y.values());
         assert_eq!(mask.values(), again.values());
 
-        // The residual a norm of another map, by the same coefficients: as an operand, and normalised on the way.
-        let (other, residual, again) = (map(10), map(9), Bytes::new(mask_type(&x.ty)));
-        run(&Op::BatchNorm(norm), &[&[other.operand()][..], &coefficients].concat(), &[residual.operand()]);
-        let inputs = [&forward[..], &[residual.operand()]].concat();
-        run(&Op::BatchNormAddRelu(norm), &inputs, &[y.operand(), mask.operand()]);
-        let (over, pair) = (map(10), BatchNormPair { eps: [EPS; 2] });
-        let inputs = [&forward[..], &[over.operand()], &coefficients].concat();
-        run(&Op::BatchNormPairRelu(pair), &inputs, &[over.operand(), again.operand()]);
-        assert_bits("batch_norm_pair_relu", &over.values(), &y.values());
-        assert_eq!(mask.values(), again.values());
-        let (of_a, of_b, dr, dy) = (gradients(), gradients(), map(7), map(6));
-        let inputs = [&[x.operand(), dy.operand(), mask.operand()][..], &coefficients[..3]].concat();
-        let outputs = [&of_a.each_ref().map(Tensor::operand)[..], &[dr.operand()]].concat();
-        run(&Op::BatchNormAddReluGrad(norm), &inputs, &outputs);
-        grad(Op::BatchNormGrad(norm), &[&[other.operand(), dr.operand()], &coefficients[..3]].concat(), &of_b);
-        let (pair_a, pair_b) = (gradients(), gradients());
-        let inputs =
-            [&inputs[..1], &[pair_a[0].operand()], &inputs[2..], &[other.operand()], &coefficients[..3]].concat();
-        let outputs = [&pair_a, &pair_b].map(|of| of.each_ref().map(Tensor::operand)).concat();
-        run(&Op::BatchNormPairReluGrad(pair), &inputs, &outputs);
-        same("batch_norm_pair_relu_grad", &pair_a, &of_a);
-        same("batch_norm_pair_relu_grad", &pair_b, &of_b);
-
         let (single, both, dr, dy) = (gradients(), gradients(), map(7), map(6));
         run(&Op::ReluMaskGrad, &[mask.operand(), dy.operand()], &[dr.operand()]);
         let inputs = [&[x.operand(), dr.operand()][..], &coefficients[..3]].concat();
@@ -191,5 +168,43 @@ fn fused_ops_have_the_bits_of_single_ones() {
         run(&Op::BatchNormAddReluGrad(norm), &inputs, &outputs);
         same("batch_norm_add_relu_grad", &both, &single);
         assert_bits("dR over dY", &dy.values(), &dr.values());
+    }
+}
+
+/// Two norms under a ReLU have the bits of a norm and a norm with a residual, with Y over B and dA over dY.
+#[test]
+fn a_pair_has_the_bits_of_single_ops() {
+    for (dims, place) in SHAPES[..3].iter().flat_map(|d| PLACES.map(|p| (d, p))) {
+        let (count, c, norm, pair) =
+            (dims.iter().product(), &dims[1..2], BatchNorm { eps: EPS }, BatchNormPair { eps: [EPS; 2] });
+        let map = |stream| Tensor::new(dims, place, &normal(count, stream));
+        let vector = |stream| Tensor::new(c, Place::Dense, &normal(c[0], stream));
+        let (a, b, over, dy) = (map(1), map(2), map(2), map(3));
+        let [mean, variance, gamma, beta] = [4, 5, 6, 7].map(vector);
+        if !run(&Op::BatchNormStats, &[a.operand()], &[mean.operand(), variance.operand()]) {
+            return;
+        }
+        let of = [&mean, &variance, &gamma, &beta].map(Tensor::operand);
+        let (residual, y, mask, again) = (map(9), map(9), Bytes::new(mask_type(&a.ty)), Bytes::new(mask_type(&a.ty)));
+        run(&Op::BatchNorm(norm), &[&[b.operand()][..], &of].concat(), &[residual.operand()]);
+        let inputs = [&[a.operand()][..], &of, &[residual.operand()]].concat();
+        run(&Op::BatchNormAddRelu(norm), &inputs, &[y.operand(), mask.operand()]);
+        let inputs = [&[a.operand()][..], &of, &[over.operand()], &of].concat();
+        run(&Op::BatchNormPairRelu(pair), &inputs, &[over.operand(), again.operand()]);
+        assert_bits("batch_norm_pair_relu", &over.values(), &y.values());
+        assert_eq!(mask.values(), again.values());
+
+        let gradients = || [map(3), Tensor::filled(c, Place::Dense, 0.0), Tensor::filled(c, Place::Dense, 0.0)];
+        let (of_a, of_b, dr, fused) = (gradients(), gradients(), map(8), [gradients(), gradients()]);
+        let [made_a, made_b] = [&of_a, &of_b].map(|of| of.each_ref().map(Tensor::operand));
+        let inputs = [&[a.operand(), dy.operand(), mask.operand()][..], &of[..3]].concat();
+        run(&Op::BatchNormAddReluGrad(norm), &inputs, &[&made_a[..], &[dr.operand()]].concat());
+        run(&Op::BatchNormGrad(norm), &[&[b.operand(), dr.operand()], &of[..3]].concat(), &made_b);
+        let made = fused.each_ref().map(|of| of.each_ref().map(Tensor::operand)).concat();
+        let inputs = [&[a.operand(), made[0], mask.operand()], &of[..3], &[b.operand()], &of[..3]].concat();
+        run(&Op::BatchNormPairReluGrad(pair), &inputs, &made);
+        for (found, expected) in fused.iter().flatten().zip(of_a.iter().chain(&of_b)) {
+            assert_bits("batch_norm_pair_relu_grad", &found.values(), &expected.values());
+        }
     }
 }

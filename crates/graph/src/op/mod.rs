@@ -12,6 +12,7 @@ mod batch_norm;
 mod batch_norm_add_relu;
 mod batch_norm_pair_relu;
 mod batch_norm_relu;
+mod batch_norm_relu_max_pool2d;
 mod bias;
 mod cast;
 mod concat;
@@ -38,6 +39,7 @@ pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad};
 pub use avg_pool2d::{AvgPool2d, AvgPool2dGrad};
 pub use batch_norm::{BatchNorm, BatchNormUpdate};
 pub use batch_norm_pair_relu::BatchNormPair;
+pub use batch_norm_relu_max_pool2d::BatchNormReluMaxPool2d;
 pub use cast::Cast;
 pub use concat::{Axis, Concat, Split};
 pub use conv2d::{Conv2d, Conv2dDataGrad, Conv2dWeightGrad};
@@ -101,6 +103,10 @@ pub enum Op {
     /// (A, dY, mask, mean, variance, gamma, B, mean, variance, gamma, dY'?) → dA, dgamma, dbeta, dB, dgamma, dbeta of
     /// [`Op::BatchNormPairRelu`], for the gradient dY or dY + dY'.
     BatchNormPairReluGrad(BatchNormPair),
+    /// (X, mean, variance, gamma, beta) → Y, indices: the pool of [`Op::BatchNormRelu`]'s result, which is not made.
+    BatchNormReluMaxPool2d(BatchNormReluMaxPool2d),
+    /// (X, indices, dY, mean, variance, gamma, beta) → dX, dgamma, dbeta of [`Op::BatchNormReluMaxPool2d`].
+    BatchNormReluMaxPool2dGrad(BatchNormReluMaxPool2d),
     /// (X) → the same in another dtype, order or padding.
     Cast(Cast),
     /// (X) → Y, whose channels are what windows of X see.
@@ -201,6 +207,8 @@ impl Op {
             Op::BatchNormAddReluGrad(_) => "batch_norm_add_relu_grad",
             Op::BatchNormPairRelu(_) => "batch_norm_pair_relu",
             Op::BatchNormPairReluGrad(_) => "batch_norm_pair_relu_grad",
+            Op::BatchNormReluMaxPool2d(_) => "batch_norm_relu_max_pool2d",
+            Op::BatchNormReluMaxPool2dGrad(_) => "batch_norm_relu_max_pool2d_grad",
             Op::Cast(_) => "cast",
             Op::Unfold(_) => "unfold",
             Op::UnfoldGrad(_) => "unfold_grad",
@@ -260,6 +268,8 @@ impl Op {
             Op::BatchNormAddReluGrad(_) => batch_norm_add_relu::infer_grad(inputs),
             Op::BatchNormPairRelu(_) => batch_norm_pair_relu::infer(inputs),
             Op::BatchNormPairReluGrad(_) => batch_norm_pair_relu::infer_grad(inputs),
+            Op::BatchNormReluMaxPool2d(op) => op.infer(inputs),
+            Op::BatchNormReluMaxPool2dGrad(op) => op.infer_grad(inputs),
             Op::Cast(op) => op.infer(inputs),
             Op::Unfold(op) => op.infer(inputs),
             Op::UnfoldGrad(op) => op.infer(inputs),
@@ -317,13 +327,15 @@ impl Op {
         match self {
             Op::BatchNormStats => &["mean", "variance"],
             Op::Conv2dStats(_) => &["", "mean", "variance"],
-            Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) => &["dx", "dgamma", "dbeta"],
+            Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) | Op::BatchNormReluMaxPool2dGrad(_) => {
+                &["dx", "dgamma", "dbeta"]
+            }
             Op::BatchNormAddReluGrad(_) => &["dx", "dgamma", "dbeta", "dresidual"],
             Op::BatchNormPairReluGrad(_) => &["da", "dgamma_a", "dbeta_a", "db", "dgamma_b", "dbeta_b"],
             Op::ReluBiasGrad | Op::MaxPool2dReluBiasGrad(_) => &["dz", "dbias"],
             Op::Split(_) | Op::Group(_) => &[],
             Op::ReluMask | Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) => &["", "mask"],
-            Op::MaxPool2dIndices(_) => &["", "indices"],
+            Op::MaxPool2dIndices(_) | Op::BatchNormReluMaxPool2d(_) => &["", "indices"],
             Op::LossScaleUpdate(_) => &["", "", "", "step"],
             _ => &[""],
         }
@@ -339,6 +351,7 @@ impl Op {
             Op::Unscale(_) => Role::ParameterGradient,
             Op::Conv2dWeightGrad(_) | Op::LinearWeightGrad | Op::BiasGrad => Role::ParameterGradient,
             Op::BatchNormGrad(_) | Op::BatchNormReluGrad(_) if index > 0 => Role::ParameterGradient,
+            Op::BatchNormReluMaxPool2dGrad(_) if index > 0 => Role::ParameterGradient,
             Op::ReluBiasGrad | Op::MaxPool2dReluBiasGrad(_) if index > 0 => Role::ParameterGradient,
             Op::BatchNormAddReluGrad(_) if matches!(index, 1 | 2) => Role::ParameterGradient,
             Op::BatchNormPairReluGrad(_) if !matches!(index, 0 | 3) => Role::ParameterGradient,

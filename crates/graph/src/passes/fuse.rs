@@ -115,13 +115,13 @@ impl Fusion {
 }
 
 /// How often each value is read.
-struct Readers<'a> {
+pub(super) struct Readers<'a> {
     graph: &'a Graph,
     count: Vec<u32>,
 }
 
 impl<'a> Readers<'a> {
-    fn of(graph: &'a Graph) -> Self {
+    pub(super) fn of(graph: &'a Graph) -> Self {
         let mut count = vec![0; graph.values().len()];
         for input in graph.nodes().iter().flat_map(|node| &node.inputs) {
             count[input.index()] += 1;
@@ -155,17 +155,20 @@ impl<'a> Readers<'a> {
     fn norm(&self, value: ValueId) -> Option<(NodeId, BatchNorm)> {
         let (id, node) = self.only_for_us(value)?;
         match node.op {
-            Op::BatchNorm(attributes) if node.inputs[STATISTICS].iter().all(|&id| self.lasts(id)) => {
-                Some((id, attributes))
-            }
+            Op::BatchNorm(attributes) if self.statistics_last(node) => Some((id, attributes)),
             _ => None,
         }
     }
 
-    fn only_for_us(&self, value: ValueId) -> Option<(NodeId, &'a Node)> {
+    pub(super) fn only_for_us(&self, value: ValueId) -> Option<(NodeId, &'a Node)> {
         let alone = self.count[value.index()] == 1 && self.graph.value(value).role != Role::Metric;
         let producer = self.graph.value(value).producer.filter(|_| alone)?;
         Some((producer, self.graph.node(producer)))
+    }
+
+    /// True when a norm's statistics are what they are until the graph ends.
+    pub(super) fn statistics_last(&self, norm: &Node) -> bool {
+        norm.inputs[STATISTICS].iter().all(|&id| self.lasts(id))
     }
 
     /// True unless a running statistic is moved on in this graph: then its reader has to stay before that.

@@ -110,6 +110,7 @@ impl Lowering<'_> {
                 (Want::Stored, &[0])
             }
             Op::MaxPool2d(_) | Op::MaxPool2dIndices(_) | Op::AvgPool2d(_) => (Want::Stored, &[0]),
+            Op::BatchNormReluMaxPool2d(_) => (Want::Stored, &[0]),
             Op::AdaptiveAvgPool2d(_) | Op::Split(_) | Op::Dropout(_) => (Want::Stored, &[0]),
             Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) => (Want::Stored, &[0, 5]),
             Op::Linear => (Want::Logical, &[0, 1]),

@@ -6,6 +6,7 @@
 //!            two batch_norms ─► add ─► relu         batch_norm_pair_relu
 //!            conv2d ─► relu                         conv2d_relu
 //!            max_pool2d                             max_pool2d_indices
+//!   fuse_pools  batch_norm_relu ─► max_pool2d_indices                 batch_norm_relu_max_pool2d, in half precision
 //!   stem     conv2d of an image of few channels     conv2d of the unfolded image
 //!   mixed    f32 NCHW                               half-precision or f32 maps, channels last; f32 weights, statistics, sums
 //!   split_batch      conv2d ─► relu ─► … of N samples                 the same of one part of them after the other
@@ -20,6 +21,7 @@
 
 mod fuse;
 mod fuse_gradients;
+mod fuse_pools;
 mod fuse_statistics;
 mod group;
 mod mixed;
@@ -29,6 +31,7 @@ mod stem;
 
 pub use fuse::fuse;
 pub use fuse_gradients::fuse_gradients;
+pub use fuse_pools::fuse_pools;
 pub use fuse_statistics::fuse_statistics;
 pub use group::{GROUP_BYTES, GROUP_MEMBERS, group};
 pub use mixed::{CHANNEL_MULTIPLE, mixed};
@@ -89,6 +92,7 @@ impl Passes {
         let mut done = if self.fuse { fuse(graph)? } else { rebuild::same(graph) };
         if let Some(dtype) = self.storage {
             if dtype.is_half() {
+                done = if self.fuse { fuse_pools(&done.graph)?.after(&done) } else { done };
                 done = stem(&done.graph)?.after(&done);
             }
             done = mixed(&done.graph, dtype)?.after(&done);

@@ -197,7 +197,7 @@ fn splits_at(node: &Node, depends: &[bool]) -> bool {
         | Op::LocalResponseNorm(_) => &[0],
         Op::Cast(_) | Op::Unfold(_) | Op::Normalise(_) => &[0],
         // With running statistics; those of the batch depend on it.
-        Op::BatchNorm(_) | Op::BatchNormRelu(_) => &[0],
+        Op::BatchNorm(_) | Op::BatchNormRelu(_) | Op::BatchNormReluMaxPool2d(_) => &[0],
         Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) => &[0, 5],
         Op::Add | Op::Concat(Concat { axis: Axis::Channels }) => {
             return node.inputs.iter().all(|input| depends[input.index()]);

@@ -27,7 +27,7 @@ pub(super) fn grad<T: Real>(op: &BatchNorm, mut launch: Launch<'_>) -> Result<()
 }
 
 /// dY where the normalised X passes the ReLU, else 0.
-fn through<T: Real>(
+pub(super) fn through<T: Real>(
     coefficients: &Coefficients<'_, T>,
     [n, c]: [usize; 2],
     x: View<'_, T>,

@@ -8,9 +8,9 @@ use super::operand::{Input, Output, Source};
 use super::real::Real;
 use super::{
     accuracy, adam, adaptive_avg_pool2d, add, avg_pool2d, batch_norm, batch_norm_add_relu, batch_norm_pair_relu,
-    batch_norm_relu, bias, by_way_of_f32, cast, concat, conv2d, conv2d_relu, conv2d_stats, dropout, flatten, group,
-    linear, local_response_norm, loss_scale_update, max_pool2d, normalise, relu, sgd, softmax_cross_entropy, unfold,
-    unscale,
+    batch_norm_relu, batch_norm_relu_max_pool2d, bias, by_way_of_f32, cast, concat, conv2d, conv2d_relu, conv2d_stats,
+    dropout, flatten, group, linear, local_response_norm, loss_scale_update, max_pool2d, normalise, relu, sgd,
+    softmax_cross_entropy, unfold, unscale,
 };
 use crate::{DeviceError, View, ViewMut};
 use vdnn_graph::Op;
@@ -103,6 +103,8 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::BatchNormAddReluGrad(op) => batch_norm_add_relu::grad::<T>(op, launch),
         Op::BatchNormPairRelu(op) => batch_norm_pair_relu::forward::<T>(op, launch),
         Op::BatchNormPairReluGrad(op) => batch_norm_pair_relu::grad::<T>(op, launch),
+        Op::BatchNormReluMaxPool2d(op) => batch_norm_relu_max_pool2d::forward::<T>(op, launch),
+        Op::BatchNormReluMaxPool2dGrad(op) => batch_norm_relu_max_pool2d::grad::<T>(op, launch),
         Op::Cast(_) => cast::forward(launch),
         Op::Unfold(op) => unfold::forward::<T>(op, launch),
         Op::UnfoldGrad(op) => unfold::grad::<T>(op, launch),

@@ -5,7 +5,7 @@
 
 mod indices;
 
-pub(super) use indices::{forward_indexed, grad_indexed, grad_relu_bias};
+pub(super) use indices::{forward_indexed, grad_indexed, grad_relu_bias, pool_channel, scatter};
 
 use super::launch::Launch;
 use super::real::{Real, vectorised};

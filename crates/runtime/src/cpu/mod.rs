@@ -24,6 +24,7 @@ mod batch_norm;
 mod batch_norm_add_relu;
 mod batch_norm_pair_relu;
 mod batch_norm_relu;
+mod batch_norm_relu_max_pool2d;
 mod bias;
 mod by_way_of_f32;
 mod cast;

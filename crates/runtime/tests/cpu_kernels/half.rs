@@ -304,6 +304,10 @@ fn everything_between() {
         let indices = TensorType { dtype: DType::U8, ..y.clone() };
         let grad = op::MaxPool2dIndicesGrad { pool, input: [6, 4] };
         check(&Op::MaxPool2dIndicesGrad(grad), &with(&[&indices, &y]));
+        let stem = op::BatchNormReluMaxPool2d { norm: BatchNorm { eps: 1e-5 }, pool };
+        let c = vector(5);
+        check(&Op::BatchNormReluMaxPool2d(stem), &with(&[&x, &c, &c, &c, &c]));
+        check(&Op::BatchNormReluMaxPool2dGrad(stem), &with(&[&x, &indices, &y, &c, &c, &c, &c]));
         check(&Op::AdaptiveAvgPool2d(op::AdaptiveAvgPool2d { output: [1, 1] }), &with(&[&x]));
         check(&Op::Concat(op::Concat::default()), &with(&[&x, &image([2, 3, 6, 4], dtype, 0)]));
         check(&Op::Split(op::Split::channels(vec![2, 3])), &with(&[&x]));

@@ -2,6 +2,7 @@
 //! on three.
 
 mod batch_norm_pair_relu;
+mod batch_norm_relu_max_pool2d;
 mod cases;
 mod conv2d_relu;
 mod conv2d_stats;

@@ -3,6 +3,7 @@
 
 mod batch_norm;
 mod batch_norm_pair;
+mod batch_norm_pool;
 mod elements;
 mod pool;
 pub mod tensor;

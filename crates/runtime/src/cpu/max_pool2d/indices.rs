@@ -28,22 +28,33 @@ pub(in super::super) fn forward_indexed<T: Real>(op: &MaxPool2d, mut launch: Lau
     samples.for_each(|(sample, (y, indices))| {
         let planes = y.chunks_exact_mut(plane).zip(indices.chunks_exact_mut(plane)).enumerate();
         for (channel, (y, indices)) in planes {
-            let x = x.part(sample * c + channel, n * c);
-            if is_two_by_two(window) {
-                vectorised(|| halve(x, w, y, indices, ow));
-                continue;
-            }
-            let rows = y.chunks_exact_mut(ow).zip(indices.chunks_exact_mut(ow)).enumerate();
-            for (i, (y, indices)) in rows {
-                for (j, (y, index)) in y.iter_mut().zip(indices).enumerate() {
-                    let at = largest(x, w, taps(window, 0, i, h), taps(window, 1, j, w), window.dilation);
-                    *y = at.map_or(T::LOWEST, |at| x[at]);
-                    *index = at.map_or(NO_PLACE, |at| place(window, [i, j], [at / w, at % w]));
-                }
-            }
+            pool_channel(window, x.part(sample * c + channel, n * c), [h, w], y, indices, ow);
         }
     });
     Ok(())
+}
+
+/// One channel of a sample, and the places of its maxima.
+pub(in super::super) fn pool_channel<T: Real>(
+    window: &Window,
+    x: &[T],
+    [h, w]: [usize; 2],
+    y: &mut [T],
+    indices: &mut [u8],
+    ow: usize,
+) {
+    if is_two_by_two(window) {
+        vectorised(|| halve(x, w, y, indices, ow));
+        return;
+    }
+    let rows = y.chunks_exact_mut(ow).zip(indices.chunks_exact_mut(ow)).enumerate();
+    for (i, (y, indices)) in rows {
+        for (j, (y, index)) in y.iter_mut().zip(indices).enumerate() {
+            let at = largest(x, w, taps(window, 0, i, h), taps(window, 1, j, w), window.dilation);
+            *y = at.map_or(T::LOWEST, |at| x[at]);
+            *index = at.map_or(NO_PLACE, |at| place(window, [i, j], [at / w, at % w]));
+        }
+    }
 }
 
 /// (indices, dY) → dX.
@@ -70,7 +81,7 @@ pub(in super::super) fn grad_relu_bias<T: Real>(op: &MaxPool2d, mut launch: Laun
 }
 
 /// Adds each window's gradient, where the gate of its channel lets it through, to the pixel of its place.
-fn scatter<'a, T: Real, G: Fn(usize) -> bool>(
+pub(in super::super) fn scatter<'a, T: Real, G: Fn(usize) -> bool>(
     window: &Window,
     [[n, c, _, ow], [_, _, h, w]]: [[usize; 4]; 2],
     indices: View<'a, u8>,

@@ -12,13 +12,15 @@ struct Norm {
   float eps;
   DEVICE Line line(u32 c) const { return line_of(mean[c], variance[c], gamma[c], beta[c], eps); }
 };
-#define NORM(x) const float *mean_##x, const float *variance_##x, const float *gamma_##x, const float *beta_##x
-#define NORM_PASSED(x) (Norm{mean_##x, variance_##x, gamma_##x, beta_##x, eps_##x})
+#define NORM_A const float *mean_a, const float *variance_a, const float *gamma_a, const float *beta_a
+#define NORM_B const float *mean_b, const float *variance_b, const float *gamma_b, const float *beta_b
+#define NORM_A_PASSED (Norm{mean_a, variance_a, gamma_a, beta_a, eps_a})
+#define NORM_B_PASSED (Norm{mean_b, variance_b, gamma_b, beta_b, eps_b})
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
 // y = max(a · p + q + (b · r + s), 0).
-#define FORWARD const scalar *a, u64 as, NORM(a), const scalar *b, u64 bs, NORM(b), scalar *y, u64 ys, u8 *mask
+#define FORWARD const scalar *a, u64 as, NORM_A, const scalar *b, u64 bs, NORM_B, scalar *y, u64 ys, u8 *mask
 WIDE_KERNEL batch_norm_pair_relu_packed(FORWARD, COLUMNS, EPSILONS) {
   Piece at(COLUMNS_PASSED);
   const scalar* const in[2] = {a, b};
@@ -26,7 +28,7 @@ WIDE_KERNEL batch_norm_pair_relu_packed(FORWARD, COLUMNS, EPSILONS) {
   Turns<PACK, 2, Nothing> turns(in, strides, at, Nothing());
   float k[4][PACK];
   by_channel<PACK>(at, [&](u32 c, float (&made)[4]) {
-    Line of_a = NORM_PASSED(a).line(c), of_b = NORM_PASSED(b).line(c);
+    Line of_a = NORM_A_PASSED.line(c), of_b = NORM_B_PASSED.line(c);
     made[0] = of_a.a;
     made[1] = of_a.b;
     made[2] = of_b.a;
@@ -60,7 +62,7 @@ KERNEL batch_norm_pair_relu_single(FORWARD, u32 channels, u64 sample, u64 bytes,
   for (u32 l = 0; l < 8 && first + l < sample; l++) {
     u64 e = n * sample + first + l, row = e / channels;
     u32 c = (u32)(e - row * channels);
-    Line of_a = NORM_PASSED(a).line(c), of_b = NORM_PASSED(b).line(c);
+    Line of_a = NORM_A_PASSED.line(c), of_b = NORM_B_PASSED.line(c);
     float r = (float)(scalar)fmaf(b[row * bs + c], of_b.a, of_b.b);
     float sum = fmaf(a[row * as + c], of_a.a, of_a.b) + r;
     bits |= (u32)!(sum <= 0.f) << l;
@@ -137,7 +139,7 @@ DEVICE void slopes(const Norm& of, const float* dgamma, const float* dbeta, floa
 
 // d, which lies where db will, to both gradients.
 #define APPLY                                                                                                               \
-  const scalar *a, u64 as, const scalar *b, u64 bs, NORM(a), NORM(b), const float *dgamma_a, const float *dbeta_a,           \
+  const scalar *a, u64 as, const scalar *b, u64 bs, NORM_A, NORM_B, const float *dgamma_a, const float *dbeta_a,           \
       const float *dgamma_b, const float *dbeta_b, scalar *da, u64 das, scalar *db, u64 dbs, COLUMNS, EPSILONS, float inverse_count
 #define APPLY_PASSED                                                                                                      \
   a, as, b, bs, mean_a, variance_a, gamma_a, beta_a, mean_b, variance_b, gamma_b, beta_b, dgamma_a, dbeta_a, dgamma_b,      \
@@ -149,8 +151,8 @@ template <int V> DEVICE void pair_apply(APPLY) {
   Turns<V, 3, Nothing, ROWS_AHEAD> turns(in, strides, at, Nothing());
   float k[6][V];
   by_channel<V>(at, [&](u32 c, float (&made)[6]) {
-    slopes(NORM_PASSED(a), dgamma_a, dbeta_a, inverse_count, c, made);
-    slopes(NORM_PASSED(b), dgamma_b, dbeta_b, inverse_count, c, made + 3);
+    slopes(NORM_A_PASSED, dgamma_a, dbeta_a, inverse_count, c, made);
+    slopes(NORM_B_PASSED, dgamma_b, dbeta_b, inverse_count, c, made + 3);
   }, k);
   turns.each([&](u64 row, const float (&v)[3][V], u32) {
     float to[V];
