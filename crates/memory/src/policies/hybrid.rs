@@ -40,9 +40,9 @@ const NEAR_FATES: [Fate; 7] = [
 /// How much slower than the fastest kernels the best seed is estimated where the floor is near, as a share.
 const NEAR: f64 = 0.1;
 /// Looks at the fullest step in a greedy search, in steps.
-const LOOKED_STEPS: usize = 1_500_000;
+const LOOKED_STEPS: usize = 3_000_000;
 /// Of those, one in so many for a glance.
-const GLANCED: usize = 10;
+const GLANCED: usize = 20;
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
 const MOVES_A_CANDIDATE: usize = 12;
 /// Seeds given addresses and simulated.
@@ -132,7 +132,7 @@ fn is_near(joint: &Joint<'_>, seconds: f64) -> bool {
 
 /// Looks that a greedy search has.
 fn looks(joint: &Joint<'_>) -> usize {
-    (LOOKED_STEPS / joint.problem.program.n_steps().max(1)).clamp(100, 10_000)
+    (LOOKED_STEPS / joint.problem.program.n_steps().max(1)).clamp(20, 10_000)
 }
 
 /// The best plan found with the problem's homes.
@@ -252,7 +252,7 @@ impl<'a, 'b> Search<'a, 'b> {
         }
         let best = ranked.iter().map(|(seconds, _)| *seconds).fold(f64::INFINITY, f64::min);
         if is_near(self.joint, best) && ways(self.joint.candidates.len()).is_none() {
-            ranked.extend(Greedy::of(self.joint, room, looks(self.joint)).decisions());
+            ranked.extend(Greedy::of(self.joint, room, looks(self.joint)).decisions(best));
             self.fates = &NEAR_FATES;
         }
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0));

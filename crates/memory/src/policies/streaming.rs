@@ -18,6 +18,8 @@ use vdnn_tensor::Bytes;
 /// search takes no time worth sparing.
 const SLOW: f64 = 0.02;
 const SLOW_SHORT: f64 = 0.003;
+/// How much slower than the bound a plan with a share may be before all is tried, as a share.
+const FAR: f64 = 0.15;
 /// How much slower than the best a share may be estimated and still be preferred because it leaves more room to the search.
 const LIKE: f64 = 0.02;
 /// Steps up to which a program is short, and what a search of one may gain over its seeds, as a share.
@@ -59,8 +61,12 @@ pub(super) fn plan(
         found.map(|plan| MemoryPlan { streamed: shares[share].clone(), ..plan })
     };
     let mut found = find(chosen);
-    if found.is_err() && at_home.is_err() && chosen + 1 < shares.len() {
-        found = find(shares.len() - 1);
+    let far = found.as_ref().map_or(at_home.is_err(), |plan| is_far(problem, plan));
+    if far && chosen + 1 < shares.len() {
+        let all = find(shares.len() - 1);
+        let better =
+            |all: &MemoryPlan| found.as_ref().is_ok_and(|plan| seconds(problem, plan) <= seconds(problem, all));
+        found = if all.as_ref().is_ok_and(|plan| !better(plan)) || found.is_err() { all } else { found };
     }
     match (found, at_home) {
         (Ok(plan), at_home) if at_home.is_err() || seconds(problem, &plan) < least => Ok(plan),
@@ -68,6 +74,11 @@ pub(super) fn plan(
         (Err(refusal), Err(other)) => Err(if refusal.floor < other.floor { refusal } else { other }),
         (Err(_), at_home) => at_home,
     }
+}
+
+/// Whether a plan is so much slower than the lower bound that it is worth to look on.
+fn is_far(problem: &Problem<'_>, plan: &MemoryPlan) -> bool {
+    seconds(problem, plan) > step_time_bound(problem).seconds * (1.0 + FAR)
 }
 
 /// What `of` says of the problem when `streamed` have their homes in host memory.

@@ -3,7 +3,7 @@
 //! ```text
 //!  all kept ─► the fullest step ─► what lies there unused leaves, fewest seconds a byte first ─► the fullest step … ─► fits
 //!                   └─ nothing does ─► what is used there is made again ahead, or copied instead
-//!  the best few ─► again with the fates of a few candidates given from the start ("pinned"), while that is faster
+//!  each ─► again with the fates of a few candidates given from the start ("pinned"), while that is faster
 //! ```
 //! What making a value again costs is the seconds of its kernels and of everything around it that is made again as well (after
 //! Kirisame et al., "Dynamic Tensor Rematerialization", 2021): a value whose neighbours are gone is dear, so that checkpoints
@@ -16,15 +16,13 @@ use std::collections::BTreeSet;
 use vdnn_tensor::Bytes;
 
 /// Shares of what the links carry beside the kernels that are copied at a low price.
-const CARRIED: [f64; 4] = [0.0, 0.5, 1.0, 1.5];
+const CARRIED: [f64; 4] = [1.0, 0.5, 0.0, 1.5];
 /// Steps that what is made again waits for its next use.
-const PATIENCE: [u32; 3] = [6, 12, 24];
+const PATIENCE: [u32; 3] = [12, 24, 6];
 /// That price, as a share of what a copy takes.
 const BESIDE: f64 = 0.25;
 /// Rounds of one decision.
 const ROUNDS: usize = 60;
-/// Decisions that are tried again with pins.
-const PINNED: usize = 4;
 /// Looks that an estimate takes the time of.
 const LOOKS_AN_ESTIMATE: usize = 4;
 /// By how much a pin must be faster, as a share.
@@ -75,11 +73,12 @@ impl<'a, 'b> Greedy<'a, 'b> {
         self.unpinned().iter().map(|found| found.seconds).fold(f64::INFINITY, f64::min)
     }
 
-    /// Decisions that fit with their estimates.
-    pub fn decisions(mut self) -> Vec<(f64, Decision)> {
+    /// Decisions that fit with their estimates. Nothing is pinned where other seeds are estimated in fewer than `best` seconds.
+    pub fn decisions(mut self, best: f64) -> Vec<(f64, Decision)> {
         let mut all = self.unpinned();
         all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let count = all.len().min(PINNED);
+        let promising = all.first().is_some_and(|first| first.seconds < best);
+        let count = if promising { all.len() } else { 0 };
         for (index, found) in all.iter_mut().take(count).enumerate() {
             let share = self.looks / (count - index);
             self.pin(found, share);
@@ -164,17 +163,27 @@ impl<'a, 'b> Greedy<'a, 'b> {
 
     /// Has what is unused at the fullest step leave, the cheapest first, until the rest fits there. False where nothing can.
     fn thin(&self, decision: &mut Decision, crowd: &Crowd, pinned: &[bool], free: &mut f64) -> bool {
-        let mut idle: BTreeSet<usize> = crowd.idle.iter().copied().filter(|&i| !pinned[i]).collect();
         let (mut excess, mut thinner) = (crowd.excess, false);
-        while excess > 0 {
-            let options =
-                idle.iter().filter_map(|&i| self.leaner(decision, i, *free).map(|(price, to)| (price, i, to)));
-            let Some((_, i, fate)) = options.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
+        // Prices only rise while others leave, so the least of them is looked at again before it counts. Positive numbers
+        // have the order of their bits.
+        let price = |decision: &Decision, i: usize, free: f64| {
+            self.leaner(decision, i, free).map(|(price, fate)| (price.to_bits(), fate))
+        };
+        let idle = crowd.idle.iter().copied().filter(|&i| !pinned[i]);
+        let mut queue: BTreeSet<(u64, usize)> =
+            idle.filter_map(|i| price(decision, i, *free).map(|(price, _)| (price, i))).collect();
+        while excess > 0
+            && let Some((before, i)) = queue.pop_first()
+        {
+            let Some((now, fate)) = price(decision, i, *free) else { continue };
+            if now > before && queue.first().is_some_and(|&next| next < (now, i)) {
+                queue.insert((now, i));
+                continue;
+            }
             let bytes = self.joint.candidates[i].bytes;
             if fate.copies() && !decision.fates[i].copies() {
                 *free -= bytes as f64;
             }
-            idle.remove(&i);
             decision.fates[i] = fate;
             excess = excess.saturating_sub(bytes);
             thinner = true;
@@ -206,10 +215,11 @@ impl<'a, 'b> Greedy<'a, 'b> {
     fn around(&self, decision: &Decision, i: usize) -> f64 {
         let mut seconds = self.joint.candidates[i].rerun_seconds;
         for edges in [&self.sources, &self.sinks] {
-            let (mut seen, mut stack) = (BTreeSet::from([i]), vec![i]);
+            let (mut seen, mut stack) = (vec![false; edges.len()], vec![i]);
+            seen[i] = true;
             while let Some(at) = stack.pop() {
                 for &other in edges[at].iter().filter(|&&other| decision.fates[other].repeats()) {
-                    if seen.insert(other) {
+                    if !std::mem::replace(&mut seen[other], true) {
                         seconds += self.joint.candidates[other].rerun_seconds;
                         stack.push(other);
                     }
