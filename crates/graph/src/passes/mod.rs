@@ -45,7 +45,7 @@ use vdnn_tensor::DType;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     /// Whether batch norm takes the ReLU, and the residual before it, into one op, a residual's
-    /// batch norm with it; convolutions take the ReLU likewise.
+    /// batch norm with it; convolutions take the ReLU likewise. In half precision pools take in the batch norm before them.
     pub fuse: bool,
     /// The half-precision type that feature maps and the convolutions' weights are stored in, if any. Trained weights,
     /// statistics, biases and sums stay in f32.
