@@ -45,7 +45,7 @@ use vdnn_tensor::DType;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     /// Whether batch norm takes the ReLU, and the residual before it, into one op, a residual's
-    /// batch norm with it; convolutions take the ReLU likewise.
+    /// batch norm with it; convolutions take the ReLU likewise. In half precision pools take in the batch norm before them.
     pub fuse: bool,
     /// The type that feature maps and the convolutions' weights are stored in, channels last: half precision, or f32. `None`
     /// leaves them as they were built. Trained weights, statistics, biases and sums stay in f32.
