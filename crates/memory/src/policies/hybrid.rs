@@ -122,7 +122,7 @@ fn glance(joint: &Joint<'_>, glances: usize) -> f64 {
     let every = seeds.len().div_ceil(glances).max(1);
     let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
     let best = estimates.fold(f64::INFINITY, f64::min);
-    if is_near(joint, best) { Greedy::of(joint, room, looks(joint) / GLANCED).least().min(best) } else { best }
+    if is_near(joint, best) { Greedy::of(joint, room, looks(joint) / GLANCED).least(best).min(best) } else { best }
 }
 
 /// Whether the floor is near, where nothing is estimated faster than this.
