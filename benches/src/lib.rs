@@ -105,7 +105,7 @@ impl Setup {
         };
         let fuse = self.fuse || storage.is_some() && !self.no_fuse;
         // As `vdnn --dtype tf32 --fuse never`: f32 maps change their order only as layers are fused.
-        let passes = Passes { fuse, storage: storage.filter(|dtype| fuse || dtype.is_half()) };
+        let passes = Passes { fuse, storage: storage.filter(|dtype| fuse || dtype.is_half()), ..Passes::NONE };
         let setup = self.clone();
         let build = move |batch_size, mode| {
             let options = ModelOptions {

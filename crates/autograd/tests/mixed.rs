@@ -9,7 +9,7 @@ use vdnn_layers::{
 };
 use vdnn_tensor::DType;
 
-const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16) };
+const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16), ..Passes::NONE };
 
 fn residual(mode: Mode, passes: Passes) -> Result<Net, LayerError> {
     let options = NetOptions { batch_size: 2, image: [3, 8, 8], mode, passes, ..NetOptions::default() };
@@ -98,7 +98,7 @@ fn masks_and_indices_fit_half_precision() {
 
 #[test]
 fn fused_statistics_must_be_those_of_the_batch() {
-    let net = residual(Mode::Eval, Passes { fuse: true, storage: None }).unwrap();
+    let net = residual(Mode::Eval, Passes { fuse: true, storage: None, ..Passes::NONE }).unwrap();
     assert!(net.graph().nodes().iter().any(|node| matches!(node.op, Op::BatchNormAddRelu(_))));
     let options = Options::train(net.loss().unwrap(), Optimizer::None);
     let refusal = differentiate(net.into_graph(), &options).unwrap_err();

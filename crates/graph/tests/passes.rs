@@ -77,7 +77,7 @@ fn a_relu_takes_in_the_norm_before_it() {
     let y = b.norm("bn", x);
     let z = b.relu("relu", y);
     let end = b.conv("conv", z, [4, 4, 3, 3], 1);
-    let fused = fuse(&b.0).unwrap();
+    let fused = fuse(&b.0, false).unwrap();
     let graph = &fused.graph;
     assert_eq!(
         kinds(graph),
@@ -104,7 +104,7 @@ fn of_two_norms_under_a_sum_both_are_taken() {
         let operands = if shortcut_first { [shortcut, main] } else { [main, shortcut] };
         let sum = b.layer("add", Op::Add, &operands);
         b.relu("relu", sum);
-        let graph = fuse(&b.0).unwrap().graph;
+        let graph = fuse(&b.0, false).unwrap().graph;
         let relu = node(&graph, "relu");
         assert_eq!(relu.op, Op::BatchNormPairRelu(op::BatchNormPair { eps: [1e-5; 2] }));
         let (own, other) = if shortcut_first { ("shortcut", "main") } else { ("main", "shortcut") };
@@ -131,7 +131,7 @@ fn what_others_read_stays() {
         let y = b.norm("bn", x);
         also(&mut b, y).into_iter().for_each(|id| b.0.read_back(id));
         b.relu("relu", y);
-        assert_eq!(fuse(&b.0).unwrap().graph, b.0);
+        assert_eq!(fuse(&b.0, false).unwrap().graph, b.0);
     }
     let mut b = Bench::new();
     let x = b.image([2, 4, 3, 3]);
@@ -139,7 +139,7 @@ fn what_others_read_stays() {
     let sum = b.layer("add", Op::Add, &[y, x]);
     b.relu("relu", sum);
     b.relu("relu2", sum);
-    assert_eq!(fuse(&b.0).unwrap().graph, b.0);
+    assert_eq!(fuse(&b.0, false).unwrap().graph, b.0);
 }
 
 /// Evaluation fuses as well, but not across an update of the statistics that it reads.
@@ -155,7 +155,7 @@ fn a_convolution_takes_the_relu_after_it_and_a_pool_keeps_its_places() {
     let z = b.relu("relu2", y);
     // The second convolution's result is read twice.
     b.layer("sum", Op::Add, &[y, z]);
-    let fused = fuse(&b.0).unwrap();
+    let fused = fuse(&b.0, false).unwrap();
     assert_eq!(
         kinds(&fused.graph),
         ["relu1 conv2d_relu", "pool max_pool2d_indices", "conv2 conv2d", "relu2 relu", "sum add"]
@@ -168,7 +168,7 @@ fn a_convolution_takes_the_relu_after_it_and_a_pool_keeps_its_places() {
     let mut b = Bench::new();
     let image = b.image([1, 1, 16, 16]);
     b.layer("large", Op::MaxPool2d(op::MaxPool2d { window: op::Window::square(16) }), &[image]);
-    assert_eq!(kinds(&fuse(&b.0).unwrap().graph), ["large max_pool2d"]);
+    assert_eq!(kinds(&fuse(&b.0, false).unwrap().graph), ["large max_pool2d"]);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn running_statistics_are_read_before_they_move() {
             b.0.push("update", update, &[stats[0], stats[1], mean, var]).unwrap();
         }
         b.relu("relu", y);
-        let graph = fuse(&b.0).unwrap().graph;
+        let graph = fuse(&b.0, false).unwrap().graph;
         assert_eq!(node(&graph, "relu").op.kind(), if moved { "relu" } else { "batch_norm_relu" });
     }
 }
@@ -206,7 +206,7 @@ fn mixed_precision_of_a_small_network() {
     let label = b.0.input("label", TensorType::new([2], DType::I32)).unwrap();
     b.layer("loss", Op::SoftmaxCrossEntropy(op::SoftmaxCrossEntropy::default()), &[y, label]);
     let accuracy = b.layer("accuracy", Op::Accuracy, &[y, label]);
-    let rewritten = Passes { fuse: true, storage: Some(HALF) }.apply(&b.0).unwrap();
+    let rewritten = Passes { fuse: true, storage: Some(HALF), ..Passes::NONE }.apply(&b.0).unwrap();
     let graph = &rewritten.graph;
     let expected = [
         ("image", "f32[2, 3, 6, 6]"),
@@ -249,7 +249,7 @@ fn channels_last_in_f32() {
     let y = b.layer("fc", Op::Linear, &[y, w, bias]);
     let label = b.0.input("label", TensorType::new([2], DType::I32)).unwrap();
     b.layer("loss", Op::SoftmaxCrossEntropy(op::SoftmaxCrossEntropy::default()), &[y, label]);
-    let graph = Passes { fuse: true, storage: Some(DType::F32) }.apply(&b.0).unwrap().graph;
+    let graph = Passes { fuse: true, storage: Some(DType::F32), ..Passes::NONE }.apply(&b.0).unwrap().graph;
     let expected = [
         ("image.nhwc", "f32[2, 3, 6, 6] nhwc"),
         ("conv1.weight", "f32[16, 3, 3, 3]"),
@@ -304,12 +304,12 @@ fn refusals_name_the_place() {
     assert!(refused(mixed(&b.0, DType::F64)).1.contains("bf16, f16 or f32, found f64"));
     let layer = b.0.node(vdnn_graph::NodeId(0)).layer;
     b.0.push_at("relu.grad", Op::ReluGrad, &[x, x], Phase::Backward, layer).unwrap();
-    assert_eq!(refused(fuse(&b.0)).0, "relu.grad");
+    assert_eq!(refused(fuse(&b.0, false)).0, "relu.grad");
     assert_eq!(refused(mixed(&b.0, HALF)).0, "relu.grad");
     let mut b = Bench::new();
     let x = b.0.input("wide", TensorType::new([1, 2, 3, 3], DType::F64)).unwrap();
     b.relu("relu", x);
-    let (place, reason) = refused(Passes { fuse: true, storage: Some(HALF) }.apply(&b.0));
+    let (place, reason) = refused(Passes { fuse: true, storage: Some(HALF), ..Passes::NONE }.apply(&b.0));
     assert!(
         place == "wide" && reason.contains("expected an f32 network") && reason.contains("f64[1, 2, 3, 3]"),
         "{reason}"
@@ -366,7 +366,7 @@ fn a_stem_reads_the_unfolded_image() {
     let y = b.layer("conv1", Op::Conv2d(conv), &[x, w]);
     let z = b.conv("conv2", y, [4, 8, 3, 3], 1);
     b.0.read_back(z);
-    let done = Passes { fuse: false, storage: Some(HALF) }.apply(&b.0).unwrap().graph;
+    let done = Passes { fuse: false, storage: Some(HALF), ..Passes::NONE }.apply(&b.0).unwrap().graph;
     assert_eq!(kinds(&done)[..3], ["image.unfolded unfold", "conv1.weight.unfolded unfold", "conv1 conv2d"], "{done}");
     // Windows 7 rows high and 2 columns wide: 42 channels, of which a filter reads four neighbours in width.
     assert_eq!(ty(&done, "image.unfolded"), "bf16[2, 42, 16, 19] nhwc +6c");
@@ -486,7 +486,7 @@ fn a_residual_that_is_read_elsewhere_is_made() {
     let sum = b.layer("add", Op::Add, &[main, shortcut]);
     b.relu("relu", sum);
     b.relu("other", shortcut);
-    let graph = fuse(&b.0).unwrap().graph;
+    let graph = fuse(&b.0, false).unwrap().graph;
     let relu = node(&graph, "relu");
     assert_eq!(relu.op.kind(), "batch_norm_add_relu");
     assert_eq!(graph.value(relu.inputs[1]).name, "main.stats.mean");
@@ -511,7 +511,10 @@ fn a_pool_takes_in_the_norm_before_it() {
         }
         (pool, passes.apply(&b.0).unwrap(), pooled)
     };
-    let (half, plain) = (Passes { fuse: true, storage: Some(HALF) }, Passes { fuse: true, storage: None });
+    let (half, plain) = (
+        Passes { fuse: true, storage: Some(HALF), ..Passes::NONE },
+        Passes { fuse: true, storage: None, ..Passes::NONE },
+    );
     for kernel in [2, 3] {
         let (pool, made, pooled) = stem(kernel, false, half);
         let (graph, found) = (&made.graph, node(&made.graph, "pool"));

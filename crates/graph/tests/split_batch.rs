@@ -223,7 +223,7 @@ fn refusals_name_what_is_wrong() {
 #[test]
 fn casts_of_weights_are_made_for_each_part() {
     let (graph, _) = vgg();
-    let graph = Passes { fuse: false, storage: Some(DType::BF16) }.apply(&graph).unwrap().graph;
+    let graph = Passes { fuse: false, storage: Some(DType::BF16), ..Passes::NONE }.apply(&graph).unwrap().graph;
     let pool = graph.find_value("pool").unwrap();
     let split = split_batch(&graph, 2, pool).unwrap().graph;
     let unfolded = |graph: &Graph| {

@@ -135,7 +135,7 @@ impl Net {
     /// use vdnn_graph::passes::Passes;
     /// use vdnn_layers::{Conv2d, Flatten, Layer, Linear, Net, NetOptions, Sequential};
     /// use vdnn_tensor::DType;
-    /// let passes = Passes { fuse: true, storage: Some(DType::BF16) };
+    /// let passes = Passes { fuse: true, storage: Some(DType::BF16), ..Passes::NONE };
     /// let mut net = Net::new("tiny", &NetOptions { image: [3, 8, 8], passes, ..NetOptions::default() })?;
     /// let body = Sequential::new()
     ///     .then("conv", Conv2d::new(3, 16, 3).padding(1))
@@ -166,6 +166,12 @@ impl Net {
         let (logits, loss, accuracy) = (maybe(self.logits), maybe(self.loss), maybe(self.accuracy));
         self.parameters.values_mut().for_each(|id| *id = now(*id));
         Ok(Net { graph: rewritten.graph, image, label, iteration, logits, loss, accuracy, lowered: true, ..self })
+    }
+
+    /// The network with [`Passes::apart`](vdnn_graph::passes::Passes::apart), where its passes have not run yet.
+    pub fn with_norms_apart(mut self) -> Self {
+        self.options.passes.apart = true;
+        self
     }
 
     /// The finished graph.

@@ -292,7 +292,8 @@ fn residual_joins_with_batch_norm() {
 /// bf16, channels last, fused: casts of weights and of their gradients, masks in the order of memory.
 #[test]
 fn residual_joins_in_bf16() {
-    let training = Training::with("resnet-cifar-8", 4, 32, Passes { fuse: true, storage: Some(DType::BF16) });
+    let training =
+        Training::with("resnet-cifar-8", 4, 32, Passes { fuse: true, storage: Some(DType::BF16), ..Passes::NONE });
     training.check(0..3);
     training.check_recomputing(0..2);
 }
@@ -300,7 +301,7 @@ fn residual_joins_in_bf16() {
 /// f16, where convolutions make the statistics of their outputs, also when they run again: the bits of the two nodes.
 #[test]
 fn residual_joins_in_f16_with_statistics() {
-    let passes = Passes { fuse: true, storage: Some(DType::F16) };
+    let passes = Passes { fuse: true, storage: Some(DType::F16), ..Passes::NONE };
     let training = Training::rewritten("resnet-cifar-8", 4, 32, passes, |graph| fuse_statistics(&graph).unwrap().graph);
     let count = |training: &Training, kind: &str| {
         training.program.graph.nodes().iter().filter(|node| node.op.kind() == kind).count()
@@ -321,7 +322,8 @@ fn residual_joins_in_f16_with_statistics() {
 /// Slices of channels innermost, a row a pixel.
 #[test]
 fn branches_with_concat_in_bf16() {
-    let training = Training::with("googlenet", 2, 32, Passes { fuse: true, storage: Some(DType::BF16) });
+    let training =
+        Training::with("googlenet", 2, 32, Passes { fuse: true, storage: Some(DType::BF16), ..Passes::NONE });
     training.check(0..1);
 }
 
@@ -341,7 +343,7 @@ fn split(parts: u64, at: &'static str) -> impl Fn(Graph) -> Graph {
 /// A batch that is split: parts of images and of the frontier are runs of samples, some of them of another size.
 #[test]
 fn a_chain_on_one_part_of_the_batch_after_the_other() {
-    for (parts, passes) in [(3, Passes::NONE), (2, Passes { fuse: true, storage: Some(DType::BF16) })] {
+    for (parts, passes) in [(3, Passes::NONE), (2, Passes { fuse: true, storage: Some(DType::BF16), ..Passes::NONE })] {
         let net = vdnn_models::build("vgg-small", &Training::options(8, 28, passes)).unwrap();
         let training = Training::of(net, split(parts, "features.9"), |graph| graph);
         training.check(0..3);
@@ -354,7 +356,7 @@ fn a_chain_on_one_part_of_the_batch_after_the_other() {
 #[test]
 fn branches_on_one_part_of_the_batch_after_the_other() {
     for storage in [None, Some(DType::BF16)] {
-        let passes = Passes { fuse: storage.is_some(), storage };
+        let passes = Passes { fuse: storage.is_some(), storage, ..Passes::NONE };
         let training = Training::of(branches(passes).unwrap(), split(2, "joined"), |graph| graph);
         training.check(0..3);
         training.check_recomputing(0..2);

@@ -1,12 +1,13 @@
 //! From a network to the programs of a run: training, the last partial batch, evaluation.
 
+use crate::split::need;
 use crate::{SplitError, TrainError};
 use vdnn_autograd::{Optimizer, Options, UpdateAt, differentiate};
 use vdnn_graph::op::{LossScaleUpdate, Sgd};
 use vdnn_graph::passes::{SplitBatch, fuse_gradients, fuse_statistics, group};
 use vdnn_graph::{Graph, GraphError, InPlace, Program, ValueId};
 use vdnn_layers::{Mode, Net};
-use vdnn_tensor::DType;
+use vdnn_tensor::{Bytes, DType};
 
 /// What a model may say when it cannot be built.
 pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
@@ -68,6 +69,22 @@ pub fn network(network: &dyn Network, batch_size: u64, mode: Mode) -> Result<Net
 pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainError> {
     let split = net.options().split_batch.clone();
     training_split(net, optimization, split)
+}
+
+/// The same for a device budget: where one kernel of it would hold more than three quarters of that, batch norms of residuals are
+/// nodes of their own if the largest kernel then holds less.
+///
+/// # Errors
+/// As [`training`].
+pub fn training_within(net: Net, optimization: &Optimization, budget: Option<Bytes>) -> Result<Program, TrainError> {
+    let program = training(net.clone(), optimization)?;
+    let Some(budget) = budget else { return Ok(program) };
+    let (most, _) = need(&program)?;
+    if most <= budget / 4 * 3 || !net.options().passes.fuse {
+        return Ok(program);
+    }
+    let apart = training(net.with_norms_apart(), optimization)?;
+    Ok(if need(&apart)?.0 < most { apart } else { program })
 }
 
 /// The same for a last partial batch, which may be split into fewer parts, or not at all where that does not help.

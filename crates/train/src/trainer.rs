@@ -78,7 +78,8 @@ impl Trainer {
         if scaling.is_some() {
             initial.push((LOSS_SCALE.to_string(), initial_loss_scale()?));
         }
-        let mut train = vec![(recipe.batch_size, program::training(full_net, &recipe.optimization)?)];
+        let full = program::training_within(full_net, &recipe.optimization, recipe.settings.budgets.device)?;
+        let mut train = vec![(recipe.batch_size, full)];
         for &size in recipe.partial_batches.iter().filter(|&&size| size != recipe.batch_size) {
             let net = program::network(network, size, Mode::Train)?;
             train.push((size, program::training_rest(net, &recipe.optimization)?));

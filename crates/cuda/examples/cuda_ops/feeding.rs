@@ -25,7 +25,7 @@ const ROOM: u64 = 8 << 20;
 fn network(storage: Option<DType>) -> impl Network {
     move |batch_size: u64, mode: Mode| -> Result<Net, Box<dyn Error + Send + Sync>> {
         let bytes = Normalise { mean: vec![0.485, 0.456, 0.406], std: vec![0.229, 0.224, 0.225], dtype: DType::F32 };
-        let passes = Passes { fuse: storage.is_some(), storage };
+        let passes = Passes { fuse: storage.is_some(), storage, ..Passes::NONE };
         let options =
             NetOptions { batch_size, image: IMAGE, mode, seed: 5, bytes: Some(bytes), passes, ..NetOptions::default() };
         let mut net = Net::new("net", &options)?;

@@ -27,14 +27,15 @@ const PASS: &str = "fuse";
 /// Operands of a batch norm: X, mean, variance, gamma, beta.
 const STATISTICS: std::ops::Range<usize> = 1..3;
 
-/// Fuses batch norms with the ReLUs and residual sums after them, and convolutions with the ReLUs after them.
+/// Fuses batch norms with the ReLUs and residual sums after them, and convolutions with the ReLUs after them. With `apart` the batch
+/// norm of a residual is left as it is.
 ///
 /// # Errors
 /// [`GraphError::Pass`] for a graph that has been differentiated.
-pub fn fuse(graph: &Graph) -> Result<Rewritten, GraphError> {
+pub fn fuse(graph: &Graph, apart: bool) -> Result<Rewritten, GraphError> {
     let mut rebuild = Rebuild::new(PASS, graph)?;
     let readers = Readers::of(graph);
-    let fusions: Vec<Option<Fusion>> = graph.nodes().iter().map(|node| readers.fusion(node)).collect();
+    let fusions: Vec<Option<Fusion>> = graph.nodes().iter().map(|node| readers.fusion(node, apart)).collect();
     let mut absorbed = vec![false; graph.nodes().len()];
     for fusion in fusions.iter().flatten() {
         absorbed[fusion.first.index()] = true;
@@ -129,7 +130,7 @@ impl<'a> Readers<'a> {
         Readers { graph, count }
     }
 
-    fn fusion(&self, relu: &Node) -> Option<Fusion> {
+    fn fusion(&self, relu: &Node, apart: bool) -> Option<Fusion> {
         if relu.op != Op::Relu {
             return None;
         }
@@ -145,7 +146,8 @@ impl<'a> Readers<'a> {
         let mut fusions = sides.filter_map(|(own, other)| {
             let (first, norm) = self.norm(node.inputs[own])?;
             let other = node.inputs[other];
-            let residual = self.norm(other).map_or(Residual::Map(other), |(id, norm)| Residual::Norm(id, norm));
+            let second = self.norm(other).filter(|_| !apart);
+            let residual = second.map_or(Residual::Map(other), |(id, norm)| Residual::Norm(id, norm));
             Some(Fusion { first, attributes: First::Norm(norm), sum: Some(Sum { add, residual }) })
         });
         fusions.next()

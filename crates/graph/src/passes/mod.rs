@@ -50,6 +50,9 @@ pub struct Passes {
     /// The type that feature maps and the convolutions' weights are stored in, channels last: half precision, or f32. `None`
     /// leaves them as they were built. Trained weights, statistics, biases and sums stay in f32.
     pub storage: Option<DType>,
+    /// Whether a residual's batch norm is left a node of its own all the same. The op of both saves passes over memory, but its
+    /// gradient holds four maps at once where that of one holds three.
+    pub apart: bool,
 }
 
 /// A graph that a pass made.
@@ -76,7 +79,7 @@ impl Rewritten {
 
 impl Passes {
     /// No pass: the graph stays as it was built.
-    pub const NONE: Passes = Passes { fuse: false, storage: None };
+    pub const NONE: Passes = Passes { fuse: false, storage: None, apart: false };
 
     /// True when the graph stays as it was built.
     pub fn is_none(&self) -> bool {
@@ -89,7 +92,7 @@ impl Passes {
     /// # Errors
     /// [`GraphError::Pass`] when the graph is not one of forward nodes in f32, or holds an op that a pass cannot take.
     pub fn apply(&self, graph: &Graph) -> Result<Rewritten, GraphError> {
-        let mut done = if self.fuse { fuse(graph)? } else { rebuild::same(graph) };
+        let mut done = if self.fuse { fuse(graph, self.apart)? } else { rebuild::same(graph) };
         if let Some(dtype) = self.storage {
             if dtype.is_half() {
                 done = if self.fuse { fuse_pools(&done.graph)?.after(&done) } else { done };

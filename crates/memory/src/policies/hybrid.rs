@@ -122,7 +122,7 @@ fn glance(joint: &Joint<'_>, glances: usize) -> f64 {
     let every = seeds.len().div_ceil(glances).max(1);
     let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
     let best = estimates.fold(f64::INFINITY, f64::min);
-    if is_near(joint, best) { Greedy::of(joint, room, looks(joint) / GLANCED).least().min(best) } else { best }
+    if is_near(joint, best) { Greedy::of(joint, room, looks(joint) / GLANCED).least(best).min(best) } else { best }
 }
 
 /// Whether the floor is near, where nothing is estimated faster than this.
@@ -253,7 +253,10 @@ impl<'a, 'b> Search<'a, 'b> {
         let best = ranked.iter().map(|(seconds, _)| *seconds).fold(f64::INFINITY, f64::min);
         if is_near(self.joint, best) && ways(self.joint.candidates.len()).is_none() {
             ranked.extend(Greedy::of(self.joint, room, looks(self.joint)).decisions(best));
-            self.fates = &NEAR_FATES;
+            let least = ranked.iter().map(|(seconds, _)| *seconds).fold(f64::INFINITY, f64::min);
+            if least < best && is_near(self.joint, least) {
+                self.fates = &NEAR_FATES;
+            }
         }
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
         ranked.dedup_by(|a, b| a.1 == b.1);

@@ -152,6 +152,22 @@ fn what_is_forgotten_after_each_use_is_made_for_each() {
     );
 }
 
+/// With patience it waits for uses that are near, and ahead of its first use it is there before other steps than that.
+#[test]
+fn what_is_made_again_waits_for_near_uses_and_may_be_made_ahead() {
+    let chain = chain();
+    let program = &chain.program;
+    let made = |forget| recompute(program, &[(root(program, "relu1"), forget)].into()).unwrap();
+    assert_eq!(made(Forget::WhenIdle(1)), made(Forget::AfterEachUse));
+    assert_eq!(made(Forget::WhenIdle(100)), made(Forget::Once));
+    let step = |name: &str| program.order.iter().position(|&id| program.graph.node(id).name == name).unwrap() as u32;
+    let from = step("conv2.weight_grad") - 1;
+    let before = program.graph.node(program.order[from as usize]).name.clone();
+    let ahead = [(root(program, "relu1"), Forget::Ahead { from, idle: 100 })].into();
+    let text = text(program, &recompute(program, &ahead).unwrap());
+    assert!(text.starts_with(&format!("conv1' relu1' | {before}\n")), "{text}");
+}
+
 /// Two residual blocks, the second with a convolution on its shortcut.
 fn residual() -> Iteration {
     let mut net = net(2, Mode::Train, [2, 6, 6]);
@@ -367,14 +383,16 @@ fn random_storages_of_random_networks() {
         }
     }
     println!("[made again, refused]: {plain:?}, of encoded networks {encoded:?}");
-    assert!(plain == [150, 0] && encoded[0] > 60 && encoded[1] == 0, "{plain:?} {encoded:?}");
+    // Made ahead, a value may lie where something else is still needed: that is refused.
+    assert!(plain == [150, 0] && encoded[0] > 60 && encoded[1] <= 2, "{plain:?} {encoded:?}");
 }
 
 /// 0 for a network whose storages were made again with the bits of `reference` kept, 1 for one where that was refused.
 fn one_network(seed: u64, iteration: &Iteration, reference: &Iteration, random: &mut Random) -> usize {
     let program = &iteration.program;
     let percent = random.pick(&[30, 60, 100]);
-    let ways = [Forget::Once, Forget::AfterEachUse];
+    let from = random.pick(&[0, 1, 2, 3]) * program.n_steps() as u32 / 4;
+    let ways = [Forget::Once, Forget::AfterEachUse, Forget::WhenIdle(3), Forget::Ahead { from, idle: 4 }];
     let chosen: Vec<ValueId> = all_but(program, &[]).into_keys().filter(|_| random.chance(percent)).collect();
     let forgotten = chosen.into_iter().map(|id| (id, random.pick(&ways))).collect();
     let Ok(made) = recompute(program, &forgotten) else { return 1 };

@@ -274,3 +274,17 @@ pub fn run<T: Real>(op: &Op, inputs: &[Operand], choice: &Choice, form: &Form) -
     })?;
     Ok(results.iter().map(Stored::read).collect())
 }
+
+/// Where outputs may lie: nowhere over an input, over each one that is there, and over all at once that go together.
+pub fn overs(op: &Op, n_inputs: usize) -> Vec<Vec<(usize, usize)>> {
+    let pairs = op.in_place().iter().copied().filter(|&(input, _)| input < n_inputs);
+    let mut together: Vec<(usize, usize)> = Vec::new();
+    for (input, output) in pairs.clone() {
+        if together.iter().all(|&(i, o)| i != input && o != output) {
+            together.push((input, output));
+        }
+    }
+    let mut overs: Vec<Vec<_>> = std::iter::once(vec![]).chain(pairs.map(|pair| vec![pair])).collect();
+    overs.extend((together.len() > 1).then_some(together));
+    overs
+}

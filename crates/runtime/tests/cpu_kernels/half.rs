@@ -1,7 +1,7 @@
 //! Half precision and channels last against the f32 kernels, fused ops against the ops they are made of: bit for bit, in
 //! place, on one thread and on three. And against PyTorch's bf16.
 
-use crate::golden::{Elements, Operand, cases};
+use crate::golden::{Elements, Operand, cases, overs};
 use crate::in_pool;
 use half::{bf16, f16};
 use vdnn_graph::op::{self, BatchNorm, BatchNormPair, Conv2d, Conv2dDataGrad, Conv2dWeightGrad, MaxPool2d, Window};
@@ -159,20 +159,6 @@ fn run(
         workspace: Some(&mut bytemuck::cast_slice_mut(&mut workspace)[..choice.workspace as usize]),
     })?;
     Ok(made.iter().zip(&results).map(|(ty, held)| decode(ty, image, held)).collect())
-}
-
-/// Where outputs may lie: nowhere over an input, over each one that is there, and over all at once that go together.
-fn overs(op: &Op, n_inputs: usize) -> Vec<Vec<(usize, usize)>> {
-    let pairs = op.in_place().iter().copied().filter(|&(input, _)| input < n_inputs);
-    let mut together: Vec<(usize, usize)> = Vec::new();
-    for (input, output) in pairs.clone() {
-        if together.iter().all(|&(i, o)| i != input && o != output) {
-            together.push((input, output));
-        }
-    }
-    let mut overs: Vec<Vec<_>> = std::iter::once(vec![]).chain(pairs.map(|pair| vec![pair])).collect();
-    overs.extend((together.len() > 1).then_some(together));
-    overs
 }
 
 pub fn noise(count: u64, stream: u64) -> Vec<f64> {

@@ -10,7 +10,7 @@ use vdnn_memory::PlanError;
 use vdnn_tensor::{DType, HostTensor};
 use vdnn_train::{Checkpoint, Feed, INITIAL_LOSS_SCALE, LossScale, RunState, StepResult, TrainError, Trainer};
 
-const F16: Passes = Passes { fuse: true, storage: Some(DType::F16) };
+const F16: Passes = Passes { fuse: true, storage: Some(DType::F16), ..Passes::NONE };
 
 fn setup<'a>(model: &'a str, policy: &'a str) -> Setup<'a> {
     Setup { model, policy, passes: F16, network, steps: 8, ..Setup::default() }

@@ -63,7 +63,7 @@ fn bytes_train_as_numbers_do() {
         ("resnet-small", DType::F32, None),
         ("resnet-small", DType::F32, Some(DType::BF16)),
     ] {
-        let passes = Passes { fuse: storage.is_some(), storage };
+        let passes = Passes { fuse: storage.is_some(), storage, ..Passes::NONE };
         let setup = Setup { dtype, passes, ..bytes("none", model) };
         let mut plain = trainer(&Setup { network: Setup::default().network, ..setup }).unwrap();
         let normalization = fashion_mnist_sample().unwrap().train.normalization().clone();

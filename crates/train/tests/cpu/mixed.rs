@@ -11,11 +11,11 @@ use vdnn_schedule::Action;
 use vdnn_tensor::{DType, HostTensor};
 use vdnn_train::{BuildError, TrainError};
 
-const FUSED: Passes = Passes { fuse: true, storage: None };
+const FUSED: Passes = Passes { fuse: true, storage: None, ..Passes::NONE };
 /// How tf32 is stored on a GPU.
-const LAST: Passes = Passes { fuse: true, storage: Some(DType::F32) };
-const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16) };
-const F16: Passes = Passes { fuse: true, storage: Some(DType::F16) };
+const LAST: Passes = Passes { fuse: true, storage: Some(DType::F32), ..Passes::NONE };
+const BF16: Passes = Passes { fuse: true, storage: Some(DType::BF16), ..Passes::NONE };
+const F16: Passes = Passes { fuse: true, storage: Some(DType::F16), ..Passes::NONE };
 
 /// A small VGG with batch normalisation; everything else by its name.
 pub fn network(model: &str, options: &ModelOptions) -> Result<Net, BuildError> {

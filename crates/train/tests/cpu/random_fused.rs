@@ -62,7 +62,7 @@ fn random_fused_networks_train_to_the_bits_of_keeping_everything() {
         let mut random = Philox::new(seed, 1);
         let storage = pick(&mut random, &[None, Some(DType::BF16), Some(DType::F16)]);
         let (model, batch) = (seed.to_string(), pick(&mut random, &[1, 3, 4]));
-        let passes = Passes { fuse: true, storage };
+        let passes = Passes { fuse: true, storage, ..Passes::NONE };
         let setup = |policy| Setup { model: &model, policy, batch, passes, network, steps: 3, ..Setup::default() };
         let kept = run(&setup("none"));
         if storage.is_none() {

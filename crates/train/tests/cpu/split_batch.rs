@@ -91,7 +91,7 @@ fn bits_are_the_same_under_every_policy() {
 #[test]
 fn bits_are_the_same_under_every_policy_in_half_precision() {
     for storage in [DType::BF16, DType::F16] {
-        let passes = Passes { fuse: true, storage: Some(storage) };
+        let passes = Passes { fuse: true, storage: Some(storage), ..Passes::NONE };
         same_bits(|policy| Setup { passes, ..setup("branches", policy, at(2, "joined")) });
     }
 }

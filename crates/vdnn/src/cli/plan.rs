@@ -59,9 +59,10 @@ struct Explained {
 pub fn run(args: &PlanCommand) -> Result<Report> {
     let build = resolve::network(&args.model, resolve::FromData::default(), args.model.seed.unwrap_or(0))?;
     let net = program::network(&build, args.model.batch_size, Mode::Train)?;
-    let program = Arc::new(program::training(net, &resolve::optimization(&args.optimizer)?)?);
     let costs = costs(&args.plan)?;
     let settings = resolve::settings(&args.plan, costs.links(args.link_scale), costs.is_modelled())?;
+    let optimization = resolve::optimization(&args.optimizer)?;
+    let program = Arc::new(program::training_within(net, &optimization, settings.budgets.device)?);
     let price = |program: &Program| costs.estimate(program).map(|priced| priced.table);
     let subject = Subject::priced(program, settings.take_encodings(), price)?;
     let value = args.explain.as_deref().map(|name| explain::find(&subject, name)).transpose()?;

@@ -78,7 +78,7 @@ fn passes(fuse: Fuse, storage: Option<DType>) -> Passes {
         Fuse::Never => false,
         Fuse::Always => true,
     };
-    Passes { fuse, storage: storage.filter(|dtype| fuse || dtype.is_half()) }
+    Passes { fuse, storage: storage.filter(|dtype| fuse || dtype.is_half()), ..Passes::NONE }
 }
 
 /// The device asked for, or the best one present; refuses arithmetic it does not have.

@@ -9,6 +9,7 @@ mod encodings;
 mod explain;
 mod failures;
 mod feeding;
+mod floors;
 mod mixed;
 mod resume;
 mod split_batch;

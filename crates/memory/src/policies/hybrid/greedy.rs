@@ -10,6 +10,7 @@
 //! stay at distances of their own accord, and small ones rather than large ones. Copies cost little as long as links carry them
 //! beside the kernels. What fits is a decision like any other, for the search to go on with. All limits are counts.
 
+use super::is_near;
 use crate::joint::{Crowd, Decision, Fate, Joint};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -68,16 +69,17 @@ impl<'a, 'b> Greedy<'a, 'b> {
         Greedy { joint, room, looks, sources, sinks }
     }
 
-    /// The least estimate without pins; infinite where nothing fits.
-    pub fn least(mut self) -> f64 {
-        self.unpinned().iter().map(|found| found.seconds).fold(f64::INFINITY, f64::min)
+    /// The least estimate without pins; infinite where nothing fits. `best` is that of other seeds.
+    pub fn least(mut self, best: f64) -> f64 {
+        self.unpinned(best).iter().map(|found| found.seconds).fold(f64::INFINITY, f64::min)
     }
 
-    /// Decisions that fit with their estimates. Nothing is pinned where other seeds are estimated in fewer than `best` seconds.
+    /// Decisions that fit with their estimates. Nothing is pinned where one is about as fast as kernels alone, or no faster than
+    /// the `best` of other seeds.
     pub fn decisions(mut self, best: f64) -> Vec<(f64, Decision)> {
-        let mut all = self.unpinned();
+        let mut all = self.unpinned(best);
         all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let promising = all.first().is_some_and(|first| first.seconds < best);
+        let promising = all.first().is_some_and(|first| first.seconds < best && is_near(self.joint, first.seconds));
         let count = if promising { all.len() } else { 0 };
         for (index, found) in all.iter_mut().take(count).enumerate() {
             let share = self.looks / (count - index);
@@ -86,9 +88,21 @@ impl<'a, 'b> Greedy<'a, 'b> {
         all.into_iter().map(|found| (found.seconds, found.decision)).collect()
     }
 
-    fn unpinned(&mut self) -> Vec<Found> {
+    /// All starts without pins; the first one only, where that is no faster than other seeds.
+    fn unpinned(&mut self, best: f64) -> Vec<Found> {
+        let mut all: Vec<Found> = Vec::new();
         let starts = CARRIED.into_iter().flat_map(|carried| PATIENCE.map(|patience| (carried, patience)));
-        starts.filter_map(|(carried, patience)| self.found(Start { patience, carried, pins: Vec::new() })).collect()
+        for (index, (carried, patience)) in starts.enumerate() {
+            if index > 0 && best.is_finite() && all.iter().all(|found| found.seconds >= best) {
+                break;
+            }
+            // No start takes the looks of the others.
+            let others = self.looks - self.looks / (CARRIED.len() * PATIENCE.len() - index);
+            self.looks -= others;
+            all.extend(self.found(Start { patience, carried, pins: Vec::new() }));
+            self.looks += others;
+        }
+        all
     }
 
     /// Pins one candidate after the other, as long as that is faster: those that are copied or were in the way, large ones

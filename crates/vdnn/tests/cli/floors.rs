@@ -1,0 +1,33 @@
+//! Planning between the floor and what keeping everything takes: ResNet-50 in bf16 with the recorded times of an H200, where a few
+//! maps of the first stage fill the device.
+
+use crate::succeeds;
+
+const PROFILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/profiles/h200-bf16.json");
+
+/// By budget in MiB: how many times the bound a plan may take. Three maps of the first stage are 1,176 MiB, and the images 147.
+const BUDGETS: [(u64, f64); 2] = [(2200, 1.12), (3000, 1.06)];
+
+#[test]
+fn plans_near_the_floor_stay_near_the_bound_and_rise_with_no_budget() {
+    let mut before = f64::INFINITY;
+    for (budget, most) in BUDGETS {
+        let planned = succeeds(&format!(
+            "plan --policy hybrid --profile {PROFILE} --machine h200 --model resnet50 --batch-size 256 --dtype bf16 --budget {budget}MiB"
+        ));
+        let (predicted, bound) = (planned.number("predicted_ms"), planned.number("lower_bound_ms"));
+        assert!(planned.number("peak_bytes") <= (budget << 20) as f64 && planned.number("violations") == 0.0);
+        assert!(predicted <= bound * most, "{budget} MiB: {predicted} ms, the bound is {bound}");
+        assert!(predicted < before, "{budget} MiB: {predicted} ms, with fewer bytes {before}");
+        before = predicted;
+    }
+}
+
+/// dX of a fused gradient lies over the second part of dY: the largest step holds three maps of 392 MiB, not four.
+#[test]
+fn the_floor_of_a_bottleneck_network_is_three_maps() {
+    let floor = crate::vdnn(&format!(
+        "plan --policy hybrid --profile {PROFILE} --machine h200 --model resnet50 --batch-size 256 --dtype bf16 --budget 1MiB"
+    ));
+    assert!(floor.number("floor_bytes") < (1400u64 << 20) as f64, "{}", floor.document);
+}
