@@ -1,6 +1,7 @@
 //! Two batch norms under a ReLU: the bits of the ops one after the other, and PyTorch's numbers.
 
-use crate::half::{all_ways, bits, noise};
+use crate::fused::all_ways;
+use crate::half::{bits, noise};
 use vdnn_graph::Op;
 use vdnn_graph::op::{self, BatchNorm, BatchNormPair};
 use vdnn_tensor::{DType, TensorType};

@@ -1,6 +1,7 @@
 //! Batch norm, ReLU and max pooling in one op: the bits of the ops one after the other, and PyTorch's numbers.
 
-use crate::half::{all_ways, bits, noise};
+use crate::fused::all_ways;
+use crate::half::{bits, noise};
 use vdnn_graph::Op;
 use vdnn_graph::op::{BatchNorm, BatchNormReluMaxPool2d, MaxPool2d, MaxPool2dIndicesGrad, Window};
 use vdnn_tensor::{DType, TensorType};

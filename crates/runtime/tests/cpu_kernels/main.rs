@@ -7,6 +7,7 @@ mod cases;
 mod conv2d_relu;
 mod conv2d_stats;
 mod encodings;
+mod fused;
 mod golden;
 mod half;
 mod loss_scaling;
