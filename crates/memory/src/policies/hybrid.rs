@@ -40,7 +40,7 @@ const NEAR_FATES: [Fate; 7] = [
 /// How much slower than the fastest kernels the best seed is estimated where the floor is near, as a share.
 const NEAR: f64 = 0.1;
 /// Looks at the fullest step in a greedy search, in steps.
-const LOOKED_STEPS: usize = 3_000_000;
+const LOOKED_STEPS: usize = 1_000_000;
 /// Of those, one in so many for a glance.
 const GLANCED: usize = 20;
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
