@@ -30,6 +30,9 @@ pub struct PlanCommand {
     /// Multiply the rates of copies by this factor.
     #[arg(long, value_parser = factor, default_value_t = 1.0)]
     link_scale: f64,
+    /// Images come to the device as bytes that the network normalises, as training has them from images.
+    #[arg(long, conflicts_with_all = ["split_batch", "split_at"])]
+    bytes: bool,
     /// Print the whole schedule.
     #[arg(long)]
     print: bool,
@@ -57,7 +60,8 @@ struct Explained {
 
 /// Plans and reports.
 pub fn run(args: &PlanCommand) -> Result<Report> {
-    let build = resolve::network(&args.model, resolve::FromData::default(), args.model.seed.unwrap_or(0))?;
+    let data = if args.bytes { resolve::FromData::bytes_for(&args.model)? } else { resolve::FromData::default() };
+    let build = resolve::network(&args.model, data, args.model.seed.unwrap_or(0))?;
     let net = program::network(&build, args.model.batch_size, Mode::Train)?;
     let costs = costs(&args.plan)?;
     let settings = resolve::settings(&args.plan, costs.links(args.link_scale), costs.is_modelled())?;

@@ -32,6 +32,15 @@ pub struct FromData {
     pub bytes: Option<Normalise>,
 }
 
+impl FromData {
+    /// Bytes, each as likely as another, where there is no data set.
+    pub fn bytes_for(args: &ModelArgs) -> Result<Self> {
+        let channels = vdnn_models::find(&args.model)?.channels as usize;
+        let [mean, std] = [0.5, 0.289_805].map(|number| vec![number; channels]);
+        Ok(FromData { bytes: Some(Normalise { mean, std, dtype: DType::F32 }), ..FromData::default() })
+    }
+}
+
 /// A network builder from arguments, with what the data set decides filled in.
 pub fn network(
     args: &ModelArgs,
