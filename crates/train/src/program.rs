@@ -71,20 +71,26 @@ pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainE
     training_split(net, optimization, split)
 }
 
-/// The same for a device budget: where one kernel of it would hold more than three quarters of that, batch norms of residuals are
-/// nodes of their own if the largest kernel then holds less.
+/// The same for a device budget: programs to be planned until one can be kept within it, the one to be preferred first. Where
+/// layers are fused, batch norms of residuals may be nodes of their own: that comes first where one kernel would hold more than
+/// three quarters of the budget, and the largest kernel then holds less.
 ///
 /// # Errors
 /// As [`training`].
-pub fn training_within(net: Net, optimization: &Optimization, budget: Option<Bytes>) -> Result<Program, TrainError> {
+pub fn training_within(
+    net: Net,
+    optimization: &Optimization,
+    budget: Option<Bytes>,
+) -> Result<Vec<Program>, TrainError> {
     let program = training(net.clone(), optimization)?;
-    let Some(budget) = budget else { return Ok(program) };
-    let (most, _) = need(&program)?;
-    if most <= budget / 4 * 3 || !net.options().passes.fuse {
-        return Ok(program);
-    }
+    let Some(budget) = budget.filter(|_| net.options().passes.fuse) else { return Ok(vec![program]) };
     let apart = training(net.with_norms_apart(), optimization)?;
-    Ok(if need(&apart)?.0 < most { apart } else { program })
+    if apart.graph.nodes().len() == program.graph.nodes().len() {
+        return Ok(vec![program]);
+    }
+    let (most, _) = need(&program)?;
+    let tight = most > budget / 4 * 3 && need(&apart)?.0 < most;
+    Ok(if tight { vec![apart, program] } else { vec![program, apart] })
 }
 
 /// The same for a last partial batch, which may be split into fewer parts, or not at all where that does not help.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use vdnn_autograd::LOSS_SCALE;
 use vdnn_graph::{Graph, Program, Role};
 use vdnn_layers::Mode;
-use vdnn_memory::HomeLayout;
+use vdnn_memory::{HomeLayout, Infeasible, PlanError};
 use vdnn_runtime::{Description, Device, Executor, KernelRequest, ScheduleId};
 use vdnn_schedule::{Schedule, Space, Timeline};
 use vdnn_tensor::{Bytes, DType, HostTensor};
@@ -79,21 +79,21 @@ impl Trainer {
             initial.push((LOSS_SCALE.to_string(), initial_loss_scale()?));
         }
         let full = program::training_within(full_net, &recipe.optimization, recipe.settings.budgets.device)?;
-        let mut train = vec![(recipe.batch_size, full)];
+        let mut others = Vec::new();
         for &size in recipe.partial_batches.iter().filter(|&&size| size != recipe.batch_size) {
             let net = program::network(network, size, Mode::Train)?;
-            train.push((size, program::training_rest(net, &recipe.optimization)?));
+            others.push((size, program::training_rest(net, &recipe.optimization)?));
         }
         let mut eval = Vec::new();
         for &size in &recipe.eval_batches {
             eval.push((size, program::evaluation(program::network(network, size, Mode::Eval)?)?));
         }
-        let graphs: Vec<&Graph> = train.iter().chain(&eval).map(|(_, program)| &program.graph).collect();
+        let rest = others.iter().chain(&eval).map(|(_, program)| &program.graph);
+        let graphs: Vec<&Graph> = full.iter().map(|program| &program.graph).take(1).chain(rest).collect();
         let homes = plan::layout(&graphs, &recipe.settings.options);
         let homes = if recipe.staging { homes.with_staging(&feeding::FED) } else { homes };
         // What streams is settled by the first program, the full training batch; the others share its homes.
-        let others = train.split_off(1);
-        let mut train = plan_programs(device.as_mut(), train, &homes, recipe, plan::plan)?;
+        let mut train = plan_first(device.as_mut(), full, &homes, recipe)?;
         let homes = train[0].1.homes.clone();
         train.extend(plan_programs(device.as_mut(), others, &homes, recipe, plan::plan_beside)?);
         let eval = plan_programs(device.as_mut(), eval, &homes, recipe, plan::plan_beside)?;
@@ -255,6 +255,29 @@ fn initial_loss_scale() -> Result<HostTensor, TrainError> {
 
 /// [`plan::plan`] or [`plan::plan_beside`].
 type Plan = fn(Subject, &HomeLayout, &Settings) -> Result<Planned, TrainError>;
+
+/// The first of several programs of the full batch that can be planned; the least floor of all where none can.
+fn plan_first(
+    device: &mut dyn Device,
+    programs: Vec<Program>,
+    homes: &HomeLayout,
+    recipe: &Recipe,
+) -> Result<Vec<(u64, Planned)>, TrainError> {
+    let mut refused: Option<Infeasible> = None;
+    for program in programs {
+        match plan_programs(device, vec![(recipe.batch_size, program)], homes, recipe, plan::plan) {
+            Err(TrainError::Plan(PlanError::Infeasible(refusal))) => {
+                let least = refused.filter(|least| least.floor <= refusal.floor);
+                refused = Some(least.unwrap_or(refusal));
+            }
+            done => return done,
+        }
+    }
+    match refused {
+        Some(refusal) => Err(TrainError::Plan(PlanError::Infeasible(refusal))),
+        None => Ok(Vec::new()),
+    }
+}
 
 fn plan_programs(
     device: &mut dyn Device,

@@ -6,7 +6,7 @@
 
 use super::by_way_of_f32::Plan;
 use super::launch::supported;
-use super::{conv2d, conv2d_stats, group, linear, local_response_norm};
+use super::{batch_norm_pair_relu, conv2d, conv2d_stats, group, linear, local_response_norm};
 use crate::DeviceError;
 use vdnn_graph::{Graph, Node, Op};
 use vdnn_schedule::{Choice, PIECES, PieceSum, in_pieces, piece_types};
@@ -62,6 +62,9 @@ pub fn choices_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Res
     }
     if let Op::Conv2dStats(op) = op {
         return conv2d_stats::choices(op, inputs, outputs);
+    }
+    if batch_norm_pair_relu::is_of_two(op, inputs) {
+        return batch_norm_pair_relu::choices(op, inputs, outputs);
     }
     if let Some(plan) = Plan::of(op, inputs, outputs) {
         let choices = choices_of(op, &plan.input_types, &plan.output_types)?;

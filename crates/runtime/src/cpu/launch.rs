@@ -48,6 +48,9 @@ pub fn launch(launch: Launch<'_>) -> Result<(), DeviceError> {
     if let Op::Conv2dStats(op) = launch.op {
         return conv2d_stats::run(op, launch);
     }
+    if batch_norm_pair_relu::is_of_two(launch.op, launch.input_types) {
+        return batch_norm_pair_relu::run(launch);
+    }
     if let Some(plan) = by_way_of_f32::Plan::of(launch.op, launch.input_types, launch.output_types) {
         return plan.run(launch);
     }

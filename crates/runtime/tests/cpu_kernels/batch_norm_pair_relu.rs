@@ -1,7 +1,7 @@
 //! Two batch norms under a ReLU: the bits of the ops one after the other, and PyTorch's numbers.
 
 use crate::fused::all_ways;
-use crate::half::{bits, noise};
+use crate::half::{bits, image, noise};
 use vdnn_graph::Op;
 use vdnn_graph::op::{self, BatchNorm, BatchNormPair};
 use vdnn_tensor::{DType, TensorType};
@@ -9,8 +9,11 @@ use vdnn_tensor::{DType, TensorType};
 /// A residual that is normalised on the way: the bits of the norm before and the op with a residual after it.
 #[test]
 fn a_pair_has_the_bits_of_a_norm_and_a_norm_with_a_residual() {
-    for dtype in [DType::F32, DType::F64] {
-        let (x, c) = (TensorType::new([3, 4, 3, 3], dtype), TensorType::new([4], dtype));
+    let dims = [3, 4, 3, 3];
+    let plain = [DType::F32, DType::F64].map(|dtype| (TensorType::new(dims, dtype), TensorType::new([4], dtype)));
+    // Half precision rounds what is between the two ops.
+    let half = [DType::BF16, DType::F16].map(|dtype| (image(dims, dtype, 0), TensorType::new([4], DType::F32)));
+    for (x, c) in plain.into_iter().chain(half) {
         let mask = op::mask_type(&x);
         let mut maps = [1, 2, 3, 4].map(|stream| noise(108, stream));
         (maps[0][5], maps[1][9]) = (f64::NAN, -0.0);

@@ -4,7 +4,7 @@
 use crate::setup::{Outcome, Setup, run, trainer};
 use vdnn_graph::Role;
 use vdnn_graph::passes::Passes;
-use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, Net, NetOptions, Relu, Sequential};
+use vdnn_layers::{BatchNorm2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, Net, NetOptions, Relu, Sequential, add};
 use vdnn_memory::PlanError;
 use vdnn_models::Options as ModelOptions;
 use vdnn_schedule::Action;
@@ -156,4 +156,47 @@ fn half_precision_from_f64_is_refused() {
     let refused = trainer(&Setup { dtype: DType::F64, ..setup("vgg-small", "none", BF16) });
     let message = refused.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(message.contains("expected an f32 network in NCHW order, found f64"), "{message}");
+}
+
+/// A block whose sides both end in a norm, and one that is added to it: the gradient of the first's result is given in two parts.
+fn blocks(model: &str, options: &ModelOptions) -> Result<Net, BuildError> {
+    let ModelOptions { batch_size, mode, seed, passes, .. } = *options;
+    let options = NetOptions { batch_size, image: [1, 28, 28], mode, seed, passes, ..NetOptions::default() };
+    let mut net = Net::new(model, &options)?;
+    let normed = |from: u64, size: u64| {
+        let convolution = Conv2d::new(from, 16, size).padding(size / 2);
+        Sequential::new().next(convolution).next(BatchNorm2d::new(16))
+    };
+    let image = net.image();
+    let x = normed(1, 3).next(Relu).push(&mut net, "stem", image)?;
+    let sides = [normed(16, 3).push(&mut net, "a", x)?, normed(16, 1).push(&mut net, "b", x)?];
+    let sum = add(&mut net, "first.add", sides[0], sides[1])?;
+    let y = Relu.push(&mut net, "first.relu", sum)?;
+    let side = normed(16, 3).push(&mut net, "c", y)?;
+    let sum = add(&mut net, "second.add", side, y)?;
+    let x = Relu.push(&mut net, "second.relu", sum)?;
+    let x = MaxPool2d::new(4, 4).push(&mut net, "pool", x)?;
+    let x = Flatten.push(&mut net, "flatten", x)?;
+    let x = Linear::new(16 * 49, 10).push(&mut net, "fc", x)?;
+    net.classify(x, 0.0)?;
+    Ok(net)
+}
+
+/// Near its floor a network keeps the norms of its residuals apart, and trains to the same bits.
+#[test]
+fn norms_apart_train_to_the_bits_of_pairs() {
+    for passes in [FUSED, LAST, BF16, F16] {
+        let pairs = |setup: &Setup<'_>| {
+            let graph = trainer(setup).unwrap().planned().program.graph.clone();
+            graph.nodes().iter().filter(|node| node.op.kind() == "batch_norm_pair_relu").count()
+        };
+        let mut near = Setup { budget: Some(1), network: blocks, ..setup("blocks", "hybrid", passes) };
+        near.budget = Some(floor(&near));
+        let outcome = run(&near);
+        // Its algorithms are those with the least workspace.
+        let algos_from = Some(outcome.schedule.clone());
+        let kept = Setup { network: blocks, algos_from, ..setup("blocks", "none", passes) };
+        assert_eq!((pairs(&kept), pairs(&near)), (1, 0), "{passes:?}");
+        assert_eq!(run(&kept).bits(), outcome.bits(), "{passes:?}");
+    }
 }

@@ -5,18 +5,18 @@ use super::args::{ModelArgs, OptimizerArgs, PlanArgs, factor};
 use super::costs::Costs;
 use super::split::{Beside, advise_plan};
 use super::{explain, extents, resolve};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 use vdnn_graph::{Op, Program, Role, ValueId};
 use vdnn_layers::Mode;
-use vdnn_memory::{StepTimeBound, step_time_bound};
+use vdnn_memory::{PlanError, StepTimeBound, step_time_bound};
 use vdnn_schedule::{Direction, Schedule, Space, Stats, stats};
 use vdnn_sim::{oracle_seconds, simulate};
 use vdnn_tensor::format_bytes;
-use vdnn_train::{Planned, Settings, Subject, plan, program};
+use vdnn_train::{Planned, Settings, Subject, TrainError, plan, program};
 
 /// Options of `vdnn plan`.
 #[derive(Args)]
@@ -66,14 +66,11 @@ pub fn run(args: &PlanCommand) -> Result<Report> {
     let costs = costs(&args.plan)?;
     let settings = resolve::settings(&args.plan, costs.links(args.link_scale), costs.is_modelled())?;
     let optimization = resolve::optimization(&args.optimizer)?;
-    let program = Arc::new(program::training_within(net, &optimization, settings.budgets.device)?);
-    let price = |program: &Program| costs.estimate(program).map(|priced| priced.table);
-    let subject = Subject::priced(program, settings.take_encodings(), price)?;
-    let value = args.explain.as_deref().map(|name| explain::find(&subject, name)).transpose()?;
+    let programs = program::training_within(net, &optimization, settings.budgets.device)?;
     let sources = (&args.model, &args.optimizer);
-    let split = Beside::of(&subject.plain.program, sources, &costs, &settings)?;
-    let explained = explain(subject, costs.name().to_string(), &settings);
-    let explained = explained.map_err(|error| advise_plan(error, sources, &costs, &settings))?;
+    let first = first_planned(programs, &costs, &settings, args.explain.as_deref());
+    let (plain, explained, value) = first.map_err(|error| advise_plan(error, sources, &costs, &settings))?;
+    let split = Beside::of(&plain, sources, &costs, &settings)?;
     let explained = Explained { split, ..explained };
     if let Some(path) = &args.plan.out {
         resolve::write_schedule(path, &explained.planned.schedule)?;
@@ -86,6 +83,33 @@ pub fn run(args: &PlanCommand) -> Result<Report> {
         text = format!("{}\n{text}", explained.planned.schedule.to_text());
     }
     Ok(Report::new(document(&args.model.model, &explained, &settings), text))
+}
+
+/// The first of several programs that can be planned, its plan, and in it the value to be explained; of refusals the one of the least floor.
+fn first_planned(
+    programs: Vec<Program>,
+    costs: &Costs,
+    settings: &Settings,
+    value: Option<&str>,
+) -> Result<(Arc<Program>, Explained, Option<ValueId>)> {
+    let mut refused: Option<(u64, anyhow::Error)> = None;
+    for program in programs {
+        let price = |program: &Program| costs.estimate(program).map(|priced| priced.table);
+        let plain = Arc::new(program);
+        let subject = Subject::priced(Arc::clone(&plain), settings.take_encodings(), price)?;
+        let value = value.map(|name| explain::find(&subject, name)).transpose()?;
+        match explain(subject, costs.name().to_string(), settings) {
+            Ok(explained) => return Ok((plain, explained, value)),
+            Err(error) => match error.downcast_ref::<TrainError>() {
+                Some(TrainError::Plan(PlanError::Infeasible(refusal))) => {
+                    let floor = refusal.floor;
+                    refused = Some(refused.filter(|least| least.0 <= floor).unwrap_or((floor, error)));
+                }
+                _ => return Err(error),
+            },
+        }
+    }
+    Err(refused.map_or_else(|| anyhow!("there is no program to plan"), |(_, error)| error))
 }
 
 /// Where costs come from: a profile (completed by a machine description when one is named), else a machine.
