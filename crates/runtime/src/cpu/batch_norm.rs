@@ -153,12 +153,7 @@ pub(super) struct Gradient<'a, T> {
 impl<'a, T: Real> Gradient<'a, T> {
     /// X is the first input; mean, variance and gamma are those from `first` on.
     pub fn of(op: &BatchNorm, launch: &Launch<'a>, first: usize) -> Result<Self, DeviceError> {
-        Gradient::about(op, launch, 0, first)
-    }
-
-    /// The same with another input as X.
-    pub fn about(op: &BatchNorm, launch: &Launch<'a>, x: usize, first: usize) -> Result<Self, DeviceError> {
-        let (x, dims) = (launch.input::<T>(x)?, launch.input_dims(x));
+        let (x, dims) = (launch.input::<T>(0)?, launch.input_dims(0));
         let [mean, variance, gamma] = [launch.input::<T>(first)?, launch.input(first + 1)?, launch.input(first + 2)?];
         Ok(Gradient { x, dims, mean, variance, gamma, eps: op.eps })
     }

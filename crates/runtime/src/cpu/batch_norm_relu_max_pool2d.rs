@@ -34,7 +34,7 @@ pub(super) fn forward<T: Real>(op: &BatchNormReluMaxPool2d, mut launch: Launch<'
 
 /// (X, indices, dY, mean, variance, gamma, beta) → dX, dgamma, dbeta. dX first holds the pool's dX, then ReLU's, then batch norm's.
 pub(super) fn grad<T: Real>(op: &BatchNormReluMaxPool2d, mut launch: Launch<'_>) -> Result<(), DeviceError> {
-    let (coefficients, gradient) = (Coefficients::of(&op.norm, &launch, 3)?, Gradient::about(&op.norm, &launch, 0, 3)?);
+    let (coefficients, gradient) = (Coefficients::of(&op.norm, &launch, 3)?, Gradient::of(&op.norm, &launch, 3)?);
     let (x, indices, dy) = (launch.input::<T>(0)?, launch.bytes(1)?, launch.input::<T>(2)?);
     let sizes = [launch.input_dims(2), launch.output_dims(0)];
     let mut dx = launch.output::<T>(0)?;

@@ -291,8 +291,8 @@ fn is_elementwise(op: &Op) -> bool {
 /// The mask among the inputs or outputs of an op that is not elementwise.
 fn mask_operand(op: &Op, is_input: bool) -> Option<usize> {
     match op {
-        Op::BatchNormAddRelu(_) | Op::BatchNormPairRelu(_) if !is_input => Some(1),
-        Op::BatchNormAddReluGrad(_) | Op::BatchNormPairReluGrad(_) if is_input => Some(2),
+        Op::BatchNormAddRelu(_) if !is_input => Some(1),
+        Op::BatchNormAddReluGrad(_) if is_input => Some(2),
         _ => None,
     }
 }

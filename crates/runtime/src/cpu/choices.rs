@@ -63,7 +63,7 @@ pub fn choices_of(op: &Op, inputs: &[TensorType], outputs: &[TensorType]) -> Res
     if let Op::Conv2dStats(op) = op {
         return conv2d_stats::choices(op, inputs, outputs);
     }
-    if batch_norm_pair_relu::is_of_two(op, inputs) {
+    if batch_norm_pair_relu::is_pair(op) {
         return batch_norm_pair_relu::choices(op, inputs, outputs);
     }
     if let Some(plan) = Plan::of(op, inputs, outputs) {

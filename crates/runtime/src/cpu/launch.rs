@@ -48,7 +48,7 @@ pub fn launch(launch: Launch<'_>) -> Result<(), DeviceError> {
     if let Op::Conv2dStats(op) = launch.op {
         return conv2d_stats::run(op, launch);
     }
-    if batch_norm_pair_relu::is_of_two(launch.op, launch.input_types) {
+    if batch_norm_pair_relu::is_pair(launch.op) {
         return batch_norm_pair_relu::run(launch);
     }
     if let Some(plan) = by_way_of_f32::Plan::of(launch.op, launch.input_types, launch.output_types) {
@@ -104,8 +104,7 @@ fn run<T: Real>(launch: Launch<'_>) -> Result<(), DeviceError> {
         Op::BatchNormReluGrad(op) => batch_norm_relu::grad::<T>(op, launch),
         Op::BatchNormAddRelu(op) => batch_norm_add_relu::forward::<T>(op, launch),
         Op::BatchNormAddReluGrad(op) => batch_norm_add_relu::grad::<T>(op, launch),
-        Op::BatchNormPairRelu(op) => batch_norm_pair_relu::forward::<T>(op, launch),
-        Op::BatchNormPairReluGrad(op) => batch_norm_pair_relu::grad::<T>(op, launch),
+        Op::BatchNormPairRelu(_) | Op::BatchNormPairReluGrad(_) => batch_norm_pair_relu::run(launch),
         Op::BatchNormReluMaxPool2d(op) => batch_norm_relu_max_pool2d::forward::<T>(op, launch),
         Op::BatchNormReluMaxPool2dGrad(op) => batch_norm_relu_max_pool2d::grad::<T>(op, launch),
         Op::Cast(_) => cast::forward(launch),
