@@ -1,4 +1,5 @@
-"""Writes initial weights and batches as safetensors, then PyTorch's losses on them, three ways to show its own spread.
+"""Writes initial weights and batches as safetensors, then PyTorch's losses on them, five ways to show its own spread. With `reversed` and
+`rolled` a batch has the same samples in another order, so the same loss but for rounding.
 
 Arguments: MODEL BATCH FOLDER. SGD momentum 0.9, weight decay 1e-4, dropout 0, 4 batches of random data. From the environment:
 PRECISION fp32 (strict) or bf16 (autocast, channels-last), STEPS, LR."""
@@ -19,7 +20,7 @@ y = torch.randint(0, 1000, (n_batches * batch,), dtype=torch.int32)
 save_file({"images": x, "labels": y}, f"{folder}/batches.safetensors")
 
 
-def curve(benchmark, deterministic):
+def curve(benchmark, deterministic, order=lambda samples: samples):
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
     model = getattr(torchvision.models, arch)(num_classes=1000)
     model.load_state_dict(state)
@@ -34,15 +35,16 @@ def curve(benchmark, deterministic):
     for step in range(steps):
         i = step % n_batches * batch
         opt.zero_grad(set_to_none=True)
-        images = x[i:i + batch].cuda()
+        images, labels = order(x[i:i + batch]).cuda(), order(y[i:i + batch]).long().cuda()
         with torch.autocast("cuda", torch.bfloat16, enabled=half):
             logits = model(images.to(memory_format=torch.channels_last) if half else images)
-            loss = F.cross_entropy(logits, y[i:i + batch].long().cuda())
+            loss = F.cross_entropy(logits, labels)
         loss.backward()
         opt.step()
         losses.append(loss.item())
     return losses
 
 
-runs = {"deterministic": curve(False, True), "default": curve(False, False), "benchmark": curve(True, False)}
+runs = {"deterministic": curve(False, True), "default": curve(False, False), "benchmark": curve(True, False),
+        "reversed": curve(False, False, lambda samples: samples.flip(0)), "rolled": curve(False, False, lambda samples: samples.roll(batch // 2, 0))}
 print(json.dumps(dict(peer="pytorch " + torch.__version__, model=arch, batch=batch, precision="bf16" if half else "fp32", losses=runs)))

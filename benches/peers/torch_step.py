@@ -7,7 +7,7 @@ MODE       eager (unless given), compile, reduce-overhead or max-autotune (modes
            (torch.compile under an activation memory budget), blocks (ResNets: every residual block checkpointed),
            segments (VGG: its features checkpointed in four)
 `--device cpu --image 32 --classes 10` for the CPU."""
-import argparse, json, time, torch, torchvision
+import argparse, json, pathlib, time, torch, torchvision
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from torchvision.models import vgg
@@ -20,6 +20,8 @@ p.add_argument("--warmup", type=int, default=3)
 p.add_argument("--image", type=int, default=224)
 p.add_argument("--classes", type=int, default=1000)
 p.add_argument("--threads", type=int, default=None)
+p.add_argument("--wait", metavar="FOLDER", help="after warm-up write CASE.ready there and time once CASE.go is there, so that several "
+               "compile at once and are timed in turn")
 a = p.parse_args()
 if a.threads:
     torch.set_num_threads(a.threads)
@@ -69,6 +71,13 @@ def forward(model, mode):
     return model
 
 
+def wait(case):
+    folder = pathlib.Path(a.wait)
+    (folder / f"{case}.ready").touch()
+    while not (folder / f"{case}.go").exists():
+        time.sleep(0.1)
+
+
 def run(case):
     arch, batch, precision, mode = (case.split(":") + ["eager"])[:4]
     batch = int(batch)
@@ -85,9 +94,13 @@ def run(case):
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     times, start = [], time.perf_counter()
-    for step in range(a.warmup + a.steps):
+    again = a.warmup if a.wait else 0  # the clocks are a pause's
+    for step in range(a.warmup + again + a.steps):
         if step == a.warmup:
             ready = time.perf_counter() - start
+            if a.wait:
+                wait(case)
+        if step == a.warmup + again:
             if cuda:
                 torch.cuda.reset_peak_memory_stats()
         if cuda:
@@ -100,7 +113,7 @@ def run(case):
         scaler.step(opt)
         scaler.update()
         loss.item()
-        if step >= a.warmup:
+        if step >= a.warmup + again:
             times.append((time.perf_counter() - t) * 1e3)
     times.sort()
     return dict(peer="pytorch " + torch.__version__, model=arch, batch=batch, precision=precision, mode=mode, device=a.device,
