@@ -9,39 +9,52 @@ struct Taps { u32 channels, h, w, wh, ww, sh, sw, ph, pw; };
 // A block makes a strip of one row of y. What its windows see of a channel in one of their rows is a line; lines lie in shared
 // memory, `span` numbers each, in the order of y's channels: channel c' is number b = c' mod WW of line c' / WW.
 #define TILE_ELEMENTS 6144
+// Numbers of a line that a thread has on their way at a time.
+#define AHEAD 8
 #define STRIPS u32 packs, u32 strip, u32 span, u64 by_strips, u32 strips, u64 by_rows, u64 by_height, u64 by_width, u64 by_packs
 #define STRIPS_PASSED packs, strip, span, by_strips, strips, by_rows, by_height, by_width, by_packs
+// Where a window at a strip's beginning has the channels of a pack.
+template <int V> struct alignas(2 * V) Places { unsigned short of[V]; };
 template <int V, class S>
 DEVICE void unfold(const S* x, u64 xs, scalar* y, u64 ys, u32 rows, u32 columns, const Taps& k, STRIPS) {
-  __shared__ float tile[TILE_ELEMENTS];
+  __shared__ scalar tile[TILE_ELEMENTS];
+  __shared__ __align__(16) unsigned short within[TILE_ELEMENTS];
   u32 place = divide(blockIdx.x, by_strips), begin = (blockIdx.x - place * strips) * strip;
-  u32 n = divide(place, by_rows), i = place - n * rows, lines = k.channels * k.wh;
+  u32 n = divide(place, by_rows), i = place - n * rows, lines = k.channels * k.wh, channels = lines * k.ww;
   const S* of = x + n * xs;
+  for (u32 c = threadIdx.x; c < packs * V; c += THREADS) {
+    u32 line = divide(c, by_width);
+    within[c] = (unsigned short)(c < channels ? line * span + c - line * k.ww : 0);
+  }
   // A warp a line.
   for (u32 line = threadIdx.x / 32; line < lines; line += THREADS / 32) {
     u32 c = divide(line, by_height);
     // Places before x's beginning wrap to numbers beyond its end.
     u32 row = i * k.sh + line - c * k.wh - k.ph, left = begin * k.sw - k.pw;
     const S* from = of + ((u64)c * k.h + row) * k.w;
-    bool any = row < k.h;
-    for (u32 p = threadIdx.x % 32; p < span; p += 32) {
-      u32 column = left + p;
-      tile[line * span + p] = any && column < k.w ? (float)from[column] : 0.f;
+    u32 wide = row < k.h ? k.w : 0;
+    for (u32 first = threadIdx.x % 32; first < span; first += 32 * AHEAD) {
+      float v[AHEAD];
+#pragma unroll
+      for (u32 u = 0; u < AHEAD; u++) {
+        u32 p = first + u * 32, column = left + p;
+        v[u] = p < span && column < wide ? (float)from[column] : 0.f;
+      }
+#pragma unroll
+      for (u32 u = 0; u < AHEAD; u++) {
+        u32 p = first + u * 32;
+        if (p < span) tile[line * span + p] = scalar(v[u]);
+      }
     }
   }
   __syncthreads();
   u32 left = columns - begin, wide = left < strip ? left : strip;
   for (u32 e = threadIdx.x; e < wide * packs; e += THREADS) {
-    u32 j = divide(e, by_packs), first = (e - j * packs) * V, line = divide(first, by_width), b = first - line * k.ww;
+    u32 j = divide(e, by_packs), first = (e - j * packs) * V;
+    Places<V> at = *(const Places<V>*)(within + first);
     float v[V];
 #pragma unroll
-    for (int l = 0; l < V; l++) {
-      v[l] = line < lines ? tile[line * span + j * k.sw + b] : 0.f;
-      if (++b == k.ww) {
-        b = 0;
-        line++;
-      }
-    }
+    for (u32 l = 0; l < V; l++) v[l] = first + l < channels ? (float)tile[at.of[l] + j * k.sw] : 0.f;
     Pack<V> pack;
     pack.put(v);
     store<V>(y + ((u64)place * columns + begin + j) * ys + first, pack);

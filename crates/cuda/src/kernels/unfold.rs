@@ -8,7 +8,7 @@ use vdnn_graph::op::{Unfold, UnfoldGrad};
 use vdnn_tensor::{DType, MemoryOrder};
 
 const FILES: [&str; 3] = files!("unfold");
-/// Numbers of X in shared memory: `TILE_ELEMENTS` in `unfold.cu`.
+/// Numbers of X, and places of channels, in shared memory: `TILE_ELEMENTS` in `unfold.cu`.
 const TILE: u64 = 6144;
 /// Numbers in kernels stay below this.
 const LIMIT: u64 = (1 << 31) - 1;
@@ -21,7 +21,7 @@ pub(super) fn prepare(op: &Unfold, inputs: &[Operand<'_>], outputs: &[Operand<'_
     if y.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let stored = y.row();
+    let stored = u64::from(at_most(name, "what a pixel of Y holds, with padding", y.row(), TILE)?);
     let wide = lanes(y.ty);
     let packed = y.address.is_multiple_of(16) && y.row_stride.is_multiple_of(wide) && stored.is_multiple_of(wide);
     let lanes = if packed { wide } else { 1 };
