@@ -10,7 +10,9 @@ mod explain;
 mod failures;
 mod feeding;
 mod floors;
+mod markup;
 mod mixed;
+mod report;
 mod resume;
 mod split_batch;
 
