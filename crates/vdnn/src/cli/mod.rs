@@ -13,13 +13,16 @@ mod eval;
 mod explain;
 mod extents;
 mod lists;
+mod occupancy;
 mod plan;
 mod planning;
 mod profile;
 mod progress;
 mod report;
+mod reproduce;
 mod resolve;
 mod split;
+mod table;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -53,6 +56,8 @@ enum Command {
     Report(Box<report::ReportCommand>),
     /// Measure kernels (time and workspace of each algorithm) and links on a GPU, and write a profile.
     Profile(Box<profile::ProfileArgs>),
+    /// Regenerate the paper's tables and figures on the card it describes: Markdown, CSV, SVG.
+    Reproduce(Box<reproduce::ReproduceCommand>),
     /// What of driver, CUDA, cuDNN, NVRTC and cuBLAS was found where, and what to do.
     Doctor,
     /// List the networks.
@@ -74,6 +79,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Compare(args) => compare::run(args),
         Command::Report(args) => report::run(args),
         Command::Profile(args) => profile::run(args),
+        Command::Reproduce(args) => reproduce::run(args),
         Command::Doctor => Ok(doctor::run()),
         Command::Models => Ok(lists::models()),
         Command::Policies => Ok(lists::policies()),

@@ -14,7 +14,6 @@ mod axis;
 mod decisions;
 mod kernels;
 mod memory;
-mod occupancy;
 mod page;
 mod streams;
 

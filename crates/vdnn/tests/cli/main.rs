@@ -13,6 +13,7 @@ mod floors;
 mod markup;
 mod mixed;
 mod report;
+mod reproduce;
 mod resume;
 mod split_batch;
 

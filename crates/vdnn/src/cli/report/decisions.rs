@@ -1,8 +1,8 @@
 //! What a plan decided, as tables: of all bytes by kind, of the largest values one by one, of the kernels that take longest.
 
-use super::occupancy::{KINDS, kind_of};
 use crate::cli::drawing::escape;
 use crate::cli::explain::{Clock, GapStory, explain, serde_name, streams};
+use crate::cli::occupancy::{KINDS, kind_of};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

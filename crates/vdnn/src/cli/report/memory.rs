@@ -1,8 +1,8 @@
 //! The device's memory over time as a picture: bytes stacked by kind, with budget, floor and the planned peak as lines.
 
 use super::axis::{Axis, WIDTH};
-use super::occupancy::{KINDS, Moment, columns};
 use crate::cli::drawing::{byte_unit, escape, number, step};
+use crate::cli::occupancy::{KINDS, Moment, columns};
 use std::fmt::Write;
 use vdnn_graph::Graph;
 use vdnn_schedule::{Action, Schedule, Timeline};

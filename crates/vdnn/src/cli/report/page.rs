@@ -1,10 +1,10 @@
 //! The page: figures, pictures and tables in one file that needs nothing else.
 
 use super::axis::Axis;
-use super::occupancy::KINDS;
 use super::{decisions, kernels, memory, streams};
 use crate::cli::drawing::escape;
 use crate::cli::explain::Clock;
+use crate::cli::occupancy::KINDS;
 use anyhow::Result;
 use serde_json::Value;
 use std::fmt::Write;

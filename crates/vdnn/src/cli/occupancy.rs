@@ -64,6 +64,21 @@ pub fn columns(schedule: &Schedule, graph: &Graph, timeline: &Timeline, count: u
     columns
 }
 
+/// Bytes of each of [`KINDS`], averaged over the time of the iteration.
+pub fn averages(schedule: &Schedule, graph: &Graph, timeline: &Timeline) -> [f64; KINDS.len()] {
+    let (mut levels, mut since) = (homes(schedule, graph), 0.0);
+    let mut sums = [0.0; KINDS.len()];
+    let last = changes(schedule, graph, timeline).into_iter().chain([(timeline.seconds, Moment::default())]);
+    for (time, moment) in last {
+        let time = time.max(since);
+        for (sum, level) in sums.iter_mut().zip(levels) {
+            *sum += level as f64 * (time - since);
+        }
+        (levels, since) = (moment.levels, time);
+    }
+    sums.map(|sum| if since > 0.0 { sum / since } else { 0.0 })
+}
+
 /// Index into [`KINDS`].
 pub fn kind(graph: &Graph, buffer: &Buffer) -> usize {
     match buffer.root.filter(|_| buffer.kind != BufferKind::Workspace) {
@@ -132,3 +147,6 @@ fn changes(schedule: &Schedule, graph: &Graph, timeline: &Timeline) -> Vec<(f64,
     }
     changes
 }
+
+#[cfg(test)]
+mod tests;
