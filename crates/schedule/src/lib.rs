@@ -27,4 +27,4 @@ pub use schedule::{
     Region, Schedule, Space, StreamId, StreamRole,
 };
 pub use stats::{LivePeak, Stats, StreamStats, stats};
-pub use timeline::{Span, StreamDiff, Timeline, TimelineDiff};
+pub use timeline::{Span, StreamDiff, Timeline, TimelineDiff, label};

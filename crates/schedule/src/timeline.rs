@@ -61,7 +61,7 @@ impl Timeline {
     }
 
     /// Spans with their commands. Spans of commands the schedule does not have are left out.
-    fn commands<'a>(&'a self, schedule: &'a Schedule) -> impl Iterator<Item = (&'a Span, &'a Command)> {
+    pub fn commands<'a>(&'a self, schedule: &'a Schedule) -> impl Iterator<Item = (&'a Span, &'a Command)> {
         self.spans.iter().filter_map(|span| Some((span, schedule.commands.get(span.command as usize)?)))
     }
 
@@ -108,7 +108,7 @@ impl Covered {
 }
 
 /// What a launch or transfer is called: `conv1`, `conv1 (run 1)`, `offload x`.
-fn label(schedule: &Schedule, command: &Command) -> String {
+pub fn label(schedule: &Schedule, command: &Command) -> String {
     let buffer = |index: usize| schedule.buffers.get(index).map_or("?", |buffer| buffer.name.as_str());
     match &command.action {
         Action::Launch { node, run, .. } => {

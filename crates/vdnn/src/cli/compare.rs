@@ -21,7 +21,7 @@ use cell::{Cell, Place};
 use clap::Args;
 use rayon::prelude::*;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use vdnn_graph::Program;
 use vdnn_layers::Mode;
@@ -175,7 +175,7 @@ impl Case {
 pub fn run(args: &CompareCommand) -> Result<Report> {
     let names = policy_names(args)?;
     for path in args.csv.iter().chain(&args.svg) {
-        check_folder(path)?;
+        resolve::check_folder(path)?;
     }
     let pool = pool(args.threads)?;
     let (cases, cells) = pool.install(|| -> Result<_> {
@@ -184,10 +184,10 @@ pub fn run(args: &CompareCommand) -> Result<Report> {
         Ok((cases, cells))
     })?;
     if let Some(path) = &args.csv {
-        write(path, &text::csv(&cells))?;
+        resolve::write_text(path, &text::csv(&cells))?;
     }
     if let Some(path) = &args.svg {
-        write(path, &svg::draw(&cases, &cells, args.axes))?;
+        resolve::write_text(path, &svg::draw(&cases, &cells, args.axes))?;
     }
     Ok(Report::new(document(&cases, &cells), text::table(&cases, &cells)))
 }
@@ -203,19 +203,6 @@ fn policy_names(args: &CompareCommand) -> Result<Vec<String>> {
         }
     }
     Ok(names)
-}
-
-/// Planning may take minutes: a file that cannot be written is better known before.
-fn check_folder(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if folder.is_dir() && path.file_name().is_some() {
-        return Ok(());
-    }
-    bail!("cannot write {}: expected a file in a folder that exists; create {} first", path.display(), folder.display())
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    resolve::write_file(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn pool(threads: Option<usize>) -> Result<rayon::ThreadPool> {

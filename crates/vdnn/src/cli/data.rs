@@ -77,6 +77,12 @@ impl Run {
         Ok(Sampler::new(self.splits.train.len(), self.batch_size, Order::Shuffled { seed: self.seed }, self.last)?)
     }
 
+    /// Number of full training batches in an epoch.
+    pub fn full_batches(&self) -> Result<u64> {
+        let sampler = self.train_sampler()?;
+        Ok((sampler.batches_per_epoch() - usize::from(sampler.partial_len().is_some())) as u64)
+    }
+
     /// Training batches from the start of the run to the end of so many epochs.
     pub fn train_loader(&self, epochs: u64) -> Result<Loader> {
         let options = LoaderOptions { start: self.start, epochs, workers: self.workers, ..LoaderOptions::default() };

@@ -12,12 +12,14 @@
 
 mod text;
 
+pub use text::serde_name;
+
 use super::{Report, resolve};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use vdnn_graph::{Phase, Program, Role, Use, ValueId};
 use vdnn_memory::{Residency, Tier};
-use vdnn_schedule::{Action, BufferId, BufferKind, Direction, Schedule, Space};
+use vdnn_schedule::{Action, BufferId, BufferKind, Direction, Schedule, Space, Timeline};
 use vdnn_sim::simulate;
 use vdnn_tensor::{Bytes, format_bytes};
 use vdnn_train::{Planned, Settings, Subject};
@@ -127,12 +129,17 @@ pub fn find(subject: &Subject, name: &str) -> Result<ValueId> {
 
 /// Explains one value of a planned program.
 pub fn report(planned: &Planned, settings: &Settings, value: ValueId) -> Result<Report> {
-    let explanation = explain(planned, settings, value)?;
+    let timeline = simulate(&planned.schedule, &planned.kernels, &settings.links)?;
+    let explanation = explain(planned, settings, &Clock::of(planned, &timeline), value)?;
     let text = text::describe(&explanation);
     Ok(Report::new(serde_json::to_value(&explanation)?, text))
 }
 
-fn explain(planned: &Planned, settings: &Settings, id: ValueId) -> Result<Explanation> {
+/// What there is to say of a value, with the times of `clock`.
+///
+/// # Errors
+/// For a value that is in the encoded program only, where the plan is for the plain one.
+pub fn explain(planned: &Planned, settings: &Settings, clock: &Clock, id: ValueId) -> Result<Explanation> {
     let program = planned.program.as_ref();
     let graph = &program.graph;
     if id.index() >= graph.values().len() {
@@ -155,7 +162,7 @@ fn explain(planned: &Planned, settings: &Settings, id: ValueId) -> Result<Explan
         },
         policy: planned.schedule.policy.clone(),
         budget_bytes: settings.budgets.device,
-        gaps: gaps(planned, settings, place.root, &uses)?,
+        gaps: gaps(planned, settings, clock, place.root, &uses),
         uses,
         lies: lies(&planned.schedule, place.root),
     })
@@ -177,24 +184,24 @@ fn uses(program: &Program, order: &[Use], root: ValueId) -> Vec<Used> {
 }
 
 /// When each step's kernel runs: planned seconds alone, and start and end in the simulation.
-struct Clock {
+pub struct Clock {
     kernels: Vec<f64>,
     simulated: Vec<(f64, f64)>,
     iteration: f64,
 }
 
 impl Clock {
-    fn of(planned: &Planned, settings: &Settings) -> Result<Self> {
+    /// From the simulated iteration of a plan.
+    pub fn of(planned: &Planned, timeline: &Timeline) -> Self {
         let Planned { plan, schedule, kernels, .. } = planned;
         let seconds = |u: &Use| kernels.get(u.node, plan.choice(u.node)).map_or(0.0, |choice| choice.seconds);
-        let timeline = simulate(schedule, kernels, &settings.links)?;
         let is_launch = |command: u32| matches!(schedule.commands[command as usize].action, Action::Launch { .. });
         let launches = timeline.spans.iter().filter(|span| is_launch(span.command));
-        Ok(Clock {
+        Clock {
             kernels: plan.order.iter().map(seconds).collect(),
             simulated: launches.map(|span| (span.start, span.end)).collect(),
             iteration: timeline.seconds,
-        })
+        }
     }
 
     /// Milliseconds between two steps: of the kernels there, and in the simulation.
@@ -211,8 +218,7 @@ impl Clock {
     }
 }
 
-fn gaps(planned: &Planned, settings: &Settings, root: ValueId, uses: &[Used]) -> Result<Vec<GapStory>> {
-    let clock = Clock::of(planned, settings)?;
+fn gaps(planned: &Planned, settings: &Settings, clock: &Clock, root: ValueId, uses: &[Used]) -> Vec<GapStory> {
     let mut pairs: Vec<(&Used, &Used, bool)> = uses.windows(2).map(|pair| (&pair[0], &pair[1], false)).collect();
     if matches!(planned.program.graph.value(root).role, Role::Parameter | Role::State)
         && let (Some(first), Some(last)) = (uses.first(), uses.last())
@@ -226,11 +232,11 @@ fn gaps(planned: &Planned, settings: &Settings, root: ValueId, uses: &[Used]) ->
         let bytes = planned.program.aliases.storage_bytes(root);
         gap.offload_ms = settings.links.transfer_seconds(Direction::Offload, bytes) * 1e3;
         gap.prefetch_ms = settings.links.transfer_seconds(Direction::Prefetch, bytes) * 1e3;
-        gap.recompute_ms = recompute_ms(&planned.program, &clock, uses, from.step);
+        gap.recompute_ms = recompute_ms(&planned.program, clock, uses, from.step);
         gap.note = note(planned, settings, root, &gap);
         gap
     };
-    Ok(pairs.into_iter().map(story).collect())
+    pairs.into_iter().map(story).collect()
 }
 
 /// The plan's part of a gap's story; costs are still to come.
@@ -285,7 +291,7 @@ fn copied_before(planned: &Planned, root: ValueId, uses: &[Used], (from, to): (&
 }
 
 /// Whether a parameter or state has its home in host memory.
-fn streams(planned: &Planned, root: ValueId) -> bool {
+pub fn streams(planned: &Planned, root: ValueId) -> bool {
     let schedule = &planned.schedule;
     schedule.home_of(root).is_some_and(|home| schedule.buffer(home.buffer).space == Space::Host)
 }

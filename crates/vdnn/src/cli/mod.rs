@@ -8,15 +8,21 @@ mod compare;
 mod costs;
 mod data;
 mod doctor;
+mod drawing;
 mod eval;
 mod explain;
 mod extents;
 mod lists;
+mod occupancy;
 mod plan;
+mod planning;
 mod profile;
 mod progress;
+mod report;
+mod reproduce;
 mod resolve;
 mod split;
+mod table;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -46,8 +52,12 @@ enum Command {
     Plan(Box<plan::PlanCommand>),
     /// Plan networks under policies, budgets and machines side by side: a table, CSV, SVG.
     Compare(Box<compare::CompareCommand>),
+    /// Plan, and write one HTML page: streams, memory by kind over time, decisions.
+    Report(Box<report::ReportCommand>),
     /// Measure kernels (time and workspace of each algorithm) and links on a GPU, and write a profile.
     Profile(Box<profile::ProfileArgs>),
+    /// Regenerate the paper's tables and figures on the card it describes: Markdown, CSV, SVG.
+    Reproduce(Box<reproduce::ReproduceCommand>),
     /// What of driver, CUDA, cuDNN, NVRTC and cuBLAS was found where, and what to do.
     Doctor,
     /// List the networks.
@@ -67,7 +77,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Eval(args) => eval::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Report(args) => report::run(args),
         Command::Profile(args) => profile::run(args),
+        Command::Reproduce(args) => reproduce::run(args),
         Command::Doctor => Ok(doctor::run()),
         Command::Models => Ok(lists::models()),
         Command::Policies => Ok(lists::policies()),

@@ -193,8 +193,22 @@ pub fn write_schedule(path: &Path, schedule: &Schedule) -> Result<()> {
     write_file(path, &text).with_context(|| format!("cannot write the schedule {}", path.display()))
 }
 
+/// Planning may take minutes: a file that cannot be written is better known before.
+pub fn check_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if folder.is_dir() && path.file_name().is_some() {
+        return Ok(());
+    }
+    bail!("cannot write {}: expected a file in a folder that exists; create {} first", path.display(), folder.display())
+}
+
+/// Writes a file, whole or not at all.
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
+    write_file(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Writes a file beside its target under a temporary name, then renames it, so that nobody reads half of it.
-pub fn write_file(path: &Path, text: &str) -> std::io::Result<()> {
+fn write_file(path: &Path, text: &str) -> std::io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let written = write_synced(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));

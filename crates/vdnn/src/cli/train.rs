@@ -1,6 +1,7 @@
 //! `vdnn train`: epochs over a data set, with checkpoints.
 
 mod epochs;
+mod page;
 
 use super::Report;
 use super::args::{DataArgs, DeviceArgs, ModelArgs, OptimizerArgs, PlanArgs, number};
@@ -69,6 +70,10 @@ pub struct TrainArgs {
     /// Go on from this checkpoint (a file, or a folder given to `--output`).
     #[arg(long)]
     resume: Option<PathBuf>,
+    /// Write one HTML page of this run to this file, as `vdnn report` does, with the times that commands took in one step: the
+    /// tenth, or the last one of a full batch where the first epoch ends before.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Steps between lines and recorded losses.
     #[arg(long, default_value_t = 20)]
     log_interval: u64,
@@ -91,6 +96,7 @@ enum Last {
 
 /// Trains and reports.
 pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
+    args.report.as_deref().map_or(Ok(()), resolve::check_folder)?;
     let resumed = args.resume.as_deref().map(|path| load_resume(path, args)).transpose()?;
     let seed = resumed.as_ref().map_or(args.model.seed.unwrap_or(0), |(_, state, _)| state.seed);
     let splits = open_data(&args.data, &args.model, seed)?;
@@ -122,7 +128,11 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Report> {
     }
     let mut log = Log::default();
     epochs::train(args, &run, &mut trainer, &mut log, seed, quiet)?;
-    report(args, &mut trainer, &log)
+    let report = report(args, &mut trainer, &log)?;
+    if let Some(path) = &args.report {
+        page::write(path, args, &recipe.settings, trainer.planned(), &log, &report.json)?;
+    }
+    Ok(report)
 }
 
 fn recipe(args: &TrainArgs, run: &Run, device: DeviceName, seed: u64) -> Result<Recipe> {

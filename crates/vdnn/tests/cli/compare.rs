@@ -1,5 +1,6 @@
 //! `vdnn compare`: what cells say and agree with, the table, the CSV and SVG files, and what users get wrong.
 
+use crate::markup::elements;
 use crate::{Called, check_failure, fails, succeeds, text_in, vdnn_in};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -173,7 +174,7 @@ fn the_table_is_aligned() {
 }
 
 /// A machine whose name needs quoting everywhere.
-fn odd_machine(folder: &Path) {
+pub fn odd_machine(folder: &Path) {
     let toy = include_str!("../../../sim/machines/toy.json");
     let odd = toy.replacen("\"name\": \"toy\"", "\"name\": \"mine, <\\\"new\\\"> & best\"", 1);
     assert_ne!(odd, toy);
@@ -232,33 +233,6 @@ fn csv_reads_back() {
     let left: BTreeSet<String> =
         fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(left, ["odd.json".to_string(), "out.csv".to_string()].into(), "no temporary file stays");
-}
-
-/// Names of elements, opened and closed in turn; panics where they are not balanced or a letter is not escaped.
-fn elements(svg: &str) -> Vec<&str> {
-    let (mut open, mut all, mut rest) = (Vec::new(), Vec::new(), svg);
-    while let Some(start) = rest.find('<') {
-        assert!(!rest[..start].contains('>'), "a stray > before {}", &rest[start..rest.len().min(start + 80)]);
-        let end = start + rest[start..].find('>').expect("a tag ends");
-        let tag = &rest[start + 1..end];
-        rest = &rest[end + 1..];
-        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
-        if tag.starts_with('/') {
-            assert_eq!(open.pop(), Some(name), "</{name}> closes another element");
-            continue;
-        }
-        assert_eq!(tag.matches('"').count() % 2, 0, "an open quote in <{tag}>");
-        all.push(name);
-        if !tag.ends_with('/') {
-            open.push(name);
-        }
-    }
-    assert!(open.is_empty() && rest.trim().is_empty(), "open at the end: {open:?}, left over: {rest}");
-    for (at, _) in svg.match_indices('&') {
-        let entity = ["&amp;", "&lt;", "&gt;", "&quot;"].iter().any(|entity| svg[at..].starts_with(entity));
-        assert!(entity, "a stray & at {at}");
-    }
-    all
 }
 
 #[test]

@@ -10,7 +10,10 @@ mod explain;
 mod failures;
 mod feeding;
 mod floors;
+mod markup;
 mod mixed;
+mod report;
+mod reproduce;
 mod resume;
 mod split_batch;
 

@@ -9,6 +9,7 @@
 //! ```
 
 use super::{Case, cell::Cell};
+use crate::cli::drawing::{COLOURS, byte_unit, escape, number, step};
 use clap::{Args, ValueEnum};
 use std::fmt::Write;
 use vdnn_tensor::{Bytes, format_bytes};
@@ -45,8 +46,6 @@ pub enum Upward {
     Ms,
 }
 
-/// Colours that stay apart for all kinds of eyes (Okabe and Ito), less the yellow.
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
 /// Drawn around (0, 0), five units wide to each side.
 const MARKERS: [&str; 5] = [
     "M-4,-4H4V4H-4Z",
@@ -178,8 +177,7 @@ impl Scale {
         let memory = || points.iter().map(|point| point.x).chain(marks);
         let (least, most) = (memory().fold(f64::INFINITY, f64::min), memory().fold(0.0, f64::max));
         let slowest = points.iter().map(|point| point.y).fold(0.0, f64::max);
-        let units = [("GiB", (1u64 << 30) as f64), ("MiB", (1u64 << 20) as f64), ("KiB", 1024.0)];
-        let unit = units.into_iter().find(|&(_, bytes)| most >= bytes).unwrap_or(("bytes", 1.0));
+        let unit = byte_unit(most);
         let range = if most > least { most - least } else { most };
         let x_step = step(range / unit.1) * unit.1;
         let x_begin = (least / x_step).floor() * x_step;
@@ -208,16 +206,6 @@ fn y_ticks(most: f64, log: bool) -> Vec<f64> {
     };
     let below = (1..).take_while(|&i| mark(i) < most).count() as i32;
     (0..=below + 1).map(mark).collect()
-}
-
-/// A distance between ticks that people can read: 1, 2 or 5 times a power of ten, some five of them.
-fn step(most: f64) -> f64 {
-    if most.is_nan() || most <= 0.0 {
-        return 1.0;
-    }
-    let power = 10f64.powf((most / 5.0).log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
-    steps.into_iter().find(|&step| most / step <= 5.0).unwrap_or(10.0 * power)
 }
 
 fn panel(svg: &mut String, case: &Case, cells: &[&Cell], policies: &[&str], axes: Axes) {
@@ -359,23 +347,4 @@ fn legend(svg: &mut String, index: usize, policy: &str, (x, y): (f64, f64)) {
 /// Colour and marker: no two of 35 policies have both in common.
 fn look(index: usize) -> (&'static str, &'static str) {
     (COLOURS[index % COLOURS.len()], MARKERS[index % MARKERS.len()])
-}
-
-/// Without digits that say nothing.
-fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
-}
-
-fn escape(text: &str) -> String {
-    let entity = |c: char| match c {
-        '&' => "&amp;".to_string(),
-        '<' => "&lt;".to_string(),
-        '>' => "&gt;".to_string(),
-        '"' => "&quot;".to_string(),
-        // Not allowed in XML, even as entities.
-        c if c.is_control() => " ".to_string(),
-        c => c.to_string(),
-    };
-    text.chars().map(entity).collect()
 }

@@ -1,7 +1,7 @@
 //! Results of `vdnn compare` as a table for a terminal and as comma-separated values.
 
 use super::{Case, cell::Cell};
-use serde_json::Value;
+use crate::cli::table::csv_field;
 use vdnn_tensor::{Bytes, format_bytes};
 
 /// Columns of the CSV file: the keys of a cell's JSON.
@@ -142,17 +142,8 @@ pub fn csv(cells: &[Cell]) -> String {
     let mut text = KEYS.join(",") + "\n";
     for cell in cells {
         let document = serde_json::to_value(cell).unwrap_or_default();
-        let fields: Vec<String> = KEYS.iter().map(|key| field(&document[key])).collect();
+        let fields: Vec<String> = KEYS.iter().map(|key| csv_field(&document[key])).collect();
         text.push_str(&(fields.join(",") + "\n"));
     }
     text
-}
-
-fn field(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) if text.contains([',', '"', '\n', '\r']) => format!("\"{}\"", text.replace('"', "\"\"")),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }

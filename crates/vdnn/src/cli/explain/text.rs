@@ -85,7 +85,7 @@ fn describe_place(lies: &Lies) -> String {
 }
 
 /// An enum's name as documents have it, with spaces.
-fn serde_name(value: &impl Serialize) -> String {
+pub fn serde_name(value: &impl Serialize) -> String {
     let name = serde_json::to_value(value).unwrap_or_default();
     name.as_str().unwrap_or_default().replace('_', " ")
 }

@@ -13,6 +13,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::time::Instant;
 use vdnn_datasets::{Batch, Loader};
+use vdnn_schedule::Timeline;
 use vdnn_train::{
     Checkpoint, Evaluation, LearningRate, LoadedBatch, LossScale, RunState, StepResult, Trainer, WeightedMean,
 };
@@ -31,7 +32,12 @@ pub struct Log {
     /// Of that, spent on waiting for the loader; it costs nothing as long as the device is busy.
     wait_seconds: f64,
     images: u64,
+    /// When the commands of the timed step ran, where one was to be timed.
+    pub timeline: Option<Timeline>,
 }
+
+/// A step whose commands are timed is this one of a run, or the last one of a full batch where the first epoch has fewer.
+const TIMED: u64 = 10;
 
 /// A training batch on the device, and its size.
 type Coming = (LoadedBatch, usize);
@@ -41,8 +47,10 @@ pub fn train(args: &TrainArgs, run: &Run, trainer: &mut Trainer, log: &mut Log, 
     let loader = run.train_loader(args.epochs)?;
     let per_epoch = loader.sampler().batches_per_epoch() as u64;
     let rate = learning_rate(args, per_epoch);
-    let mut epochs = Epochs { args, run, trainer, log, loader, rate };
     let mut left = args.max_steps.unwrap_or(u64::MAX);
+    let full = (run.full_batches()? - loader.position().batch as u64).min(left);
+    let timed = (args.report.is_some() && full > 0).then(|| trainer.iteration() + full.min(TIMED) - 1);
+    let mut epochs = Epochs { args, run, trainer, log, loader, rate, timed };
     for epoch in run.start.epoch..args.epochs {
         let first = epochs.loader.position().batch as u64;
         let progress = Progress::start(epoch, per_epoch, first, quiet);
@@ -65,6 +73,8 @@ struct Epochs<'a> {
     log: &'a mut Log,
     loader: Loader,
     rate: LearningRate,
+    /// The step whose commands are timed, counted over all of training.
+    timed: Option<u64>,
 }
 
 impl Epochs<'_> {
@@ -80,7 +90,7 @@ impl Epochs<'_> {
         for done in 1..=steps {
             let Some((batch, len)) = coming else { break };
             let (step, waited) = (self.trainer.iteration(), self.log.wait_seconds);
-            let (result, next) = self.step(batch, self.rate.at(step), done < steps)?;
+            let (result, next) = self.timed_step(batch, self.rate.at(step), done < steps)?;
             let seconds = started.elapsed().as_secs_f64();
             started = Instant::now();
             self.log.step(step, &result, seconds, len as u64, self.args.log_interval);
@@ -93,6 +103,18 @@ impl Epochs<'_> {
             coming = next;
         }
         Ok(mean.mean())
+    }
+
+    /// One step, with its commands timed if it is the one for that, or the one before, in which a device gets used to it.
+    fn timed_step(&mut self, batch: LoadedBatch, rate: f64, more: bool) -> Result<(StepResult, Option<Coming>)> {
+        let step = self.trainer.iteration();
+        let timed = self.timed.is_some_and(|timed| step == timed || step + 1 == timed);
+        self.trainer.set_timing(timed);
+        let done = self.step(batch, rate, more)?;
+        if timed {
+            self.log.timeline = self.trainer.timeline();
+        }
+        Ok(done)
     }
 
     /// One step, and the next batch if there is to be one: copied meanwhile where there is room for it.
