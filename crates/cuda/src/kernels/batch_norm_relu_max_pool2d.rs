@@ -2,7 +2,7 @@
 //! kernels for it, as its networks keep the three ops.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{Columns, TALL_LINED, partial_bytes};
+use super::nhwc::{Columns, TALL_WIDE, partial_bytes};
 use super::plan::{KernelArg, SAMPLE_LIMIT, at_most, divisor};
 use super::window::{geometry, size};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
@@ -37,14 +37,14 @@ pub(super) fn prepare(
     if y.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let cut = Columns::applying(&[y, x, indices]);
+    let (cut, down) = Columns::applying_down(&[y, x, indices]);
     let mut args = address_and_stride(&x).to_vec();
     args.extend(of.map(|o| U64(o.address)));
     args.extend(address_and_stride(&y));
     args.push(U64(indices.address));
     args.extend(cut.args(FORWARD)?);
     args.push(F32(op.norm.eps as f32));
-    args.extend(sizes(FORWARD, &op.pool, &x, &y, y.ty)?);
+    args.extend(sizes(FORWARD, &op.pool, &x, &y, y.ty, down)?);
     let function = match op.pool.window.kernel {
         [2, 2] => cut.pick("batch_norm_pool_k2_packed", "batch_norm_pool_k2_single"),
         _ => cut.pick("batch_norm_pool_k3_packed", "batch_norm_pool_k3_single"),
@@ -65,28 +65,33 @@ pub(super) fn prepare_grad(
     if parameters[0].elements() == 0 {
         return Ok(LaunchPlan::default());
     }
+    for map in [&x, &dy, &dx] {
+        let rows = size(map)[1].saturating_mul(map.row_stride).saturating_mul(2);
+        at_most(GRADIENT, "the elements from a row of pixels to the next but one", rows, SAMPLE_LIMIT)?;
+    }
     let cells = cells(&op.pool, x.ty);
     let walked = Operand::contiguous(&cells, 0);
     let mut maps = [x, dy].map(|o| address_and_stride(&o)).concat();
     maps.push(U64(indices.address));
     maps.extend(of.map(|o| U64(o.address)));
-    let sizes = sizes(GRADIENT, &op.pool, &x, &dy, &cells)?;
+    let sizes = |down| sizes(GRADIENT, &op.pool, &x, &dy, &cells, down);
     let [packed, single] = match op.pool.window.kernel {
         [2, 2] => K2,
         _ => K3,
     };
     let (parameters, eps, file) =
         (parameters.map(|o| U64(o.address)), F32(op.norm.eps as f32), file_of(x.ty.dtype, FILES));
-    let cut = Columns::reducing(&[walked, x, dy, indices], TALL_LINED);
+    let (cut, down) = Columns::reducing_down(&[walked, x, dy, indices], TALL_WIDE);
     let results = [U64(workspace), parameters[0], parameters[1], eps];
-    let args = [&maps[..], &cut.args(GRADIENT)?, &results, &sizes].concat();
+    let args = [&maps[..], &cut.args(GRADIENT)?, &results, &sizes(down)?].concat();
     let sums = cut.launch(GRADIENT, file, cut.pick(packed[0], single[0]), args)?;
     if x.elements() == 0 {
         return Ok(vec![sums].into());
     }
-    let (cut, count) = (Columns::applying(&[walked, x, dy, dx, indices]), x.rows());
-    let numbers = [eps, F32((1.0 / count as f64) as f32)];
-    let args = [&maps[..], &parameters, &address_and_stride(&dx), &cut.args(GRADIENT)?, &numbers, &sizes].concat();
+    let (cut, down) = Columns::applying_down(&[walked, x, dy, dx, indices]);
+    let numbers = [eps, F32((1.0 / x.rows() as f64) as f32)];
+    let args =
+        [&maps[..], &parameters, &address_and_stride(&dx), &cut.args(GRADIENT)?, &numbers, &sizes(down)?].concat();
     Ok(vec![sums, cut.launch(GRADIENT, file, cut.pick(packed[1], single[1]), args)?].into())
 }
 
@@ -100,21 +105,22 @@ const K3: [[&str; 2]; 2] = [
     ["batch_norm_pool_k3_sums_single", "batch_norm_pool_k3_grad_single"],
 ];
 
-/// `SIZES` of images `x` and pooled maps `y` as arguments, for a walk over the pixels of another map.
+/// `SIZES` of images `x` and pooled maps `y` as arguments, for a walk down columns of another map, `down` rows at a time.
 fn sizes(
     op: &'static str,
     pool: &MaxPool2d,
     x: &Operand<'_>,
     y: &Operand<'_>,
     walked: &TensorType,
+    down: u64,
 ) -> Result<Vec<KernelArg>, KernelError> {
     geometry(op, &pool.window, size(x), size(y))?;
     at_most(op, "the number of windows", walked.rows(), SAMPLE_LIMIT)?;
-    let mut args: Vec<KernelArg> =
-        [size(x), size(y), pool.window.padding].concat().iter().map(|&v| U32(v as u32)).collect();
     let [rows, columns] = [walked.shape.dim(2), walked.shape.dim(3)];
-    args.extend([rows * columns, columns].map(|count| divisor(count as u32)));
-    Ok(args)
+    let pieces = rows.div_ceil(down);
+    let numbers = [&size(x)[..], &size(y), &pool.window.padding, &[down, pieces]].concat();
+    let divisors = [pieces * columns, columns].map(|count| divisor(count as u32));
+    Ok(numbers.iter().map(|&v| U32(v as u32)).chain(divisors).collect())
 }
 
 /// Refuses what is not of half precision.

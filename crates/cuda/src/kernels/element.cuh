@@ -23,6 +23,17 @@ DEVICE u32 f16_pair(float low, float high) {
 DEVICE void f16_floats(u32 pair, float& low, float& high) {
   asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(low), "=f"(high) : "r"(pair));
 }
+// The sum of each half.
+DEVICE u32 bf16_sum(u32 a, u32 b) {
+  u32 sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));  // a · 1 + b
+  return sum;
+}
+DEVICE u32 f16_sum(u32 a, u32 b) {
+  u32 sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
 // The larger of each half; what is no number wins.
 DEVICE u32 bf16_max(u32 a, u32 b) {
   u32 larger;
@@ -63,6 +74,7 @@ struct bf16 {
     low = __uint_as_float(pair << 16);
     high = __uint_as_float(pair & 0xffff0000u);
   }
+  static DEVICE u32 sum(u32 a, u32 b) { return bf16_sum(a, b); }
   static DEVICE u32 larger(u32 a, u32 b) { return bf16_max(a, b); }
   static DEVICE u32 equal(u32 a, u32 b) { return bf16_equal(a, b); }
   static DEVICE u32 lowest() { return 0xff80ff80u; }  // −∞ twice
@@ -79,6 +91,7 @@ struct f16 {
   }
   static DEVICE u32 pair(float low, float high) { return f16_pair(low, high); }
   static DEVICE void floats(u32 pair, float& low, float& high) { f16_floats(pair, low, high); }
+  static DEVICE u32 sum(u32 a, u32 b) { return f16_sum(a, b); }
   static DEVICE u32 larger(u32 a, u32 b) { return f16_max(a, b); }
   static DEVICE u32 equal(u32 a, u32 b) { return f16_equal(a, b); }
   static DEVICE u32 lowest() { return 0xfc00fc00u; }

@@ -4,11 +4,15 @@ use super::plan::{KernelArg, KernelLaunch, THREADS, at_most, divisor, in_packs, 
 use super::{KernelError, Operand};
 use vdnn_tensor::{Bytes, MemoryOrder, TensorType};
 
+/// Rows of a walk at least, for it reads at its begin what the one above has read.
+const SHORTEST: u64 = 4;
 /// Packs side by side in a tile at most: with packs of eight as many channels as a block has threads, with packs of four f32 half
 /// as many.
 const WIDEST: u64 = 32;
 /// Multiprocessors to be filled. Any card gets the same cut, so that the order of a sum depends on shapes and alignment alone.
 const MULTIPROCESSORS: u64 = 132;
+/// Blocks of a multiprocessor, where a thread keeps much in registers: those of `WIDE_KERNEL` in `common.cuh`.
+const RESIDENT: u64 = 2;
 /// Rows a thread reads before it uses the first: `TURN` in `nhwc.cuh`.
 const TURN: u64 = 4;
 
@@ -68,6 +72,34 @@ impl Columns {
         let each = u64::from(THREADS) / width * TURN;
         let whole = cut.lanes > 1 && cut.channels.is_multiple_of(8);
         whole.then(|| Columns { width, each, stretches: cut.rows.div_ceil(each), ..cut })
+    }
+
+    /// What `applying` and `reducing` are where a thread walks down columns of the first operand's images, one a turn; and the rows
+    /// that each column has at most.
+    pub fn applying_down(operands: &[Operand<'_>]) -> (Self, u64) {
+        let cut = Columns::applying(operands);
+        let (rows, each, down) = cut.walks(operands[0].ty, RESIDENT * MULTIPROCESSORS);
+        (Columns { rows, each, stretches: rows.div_ceil(each), ..cut }, down)
+    }
+
+    pub fn reducing_down(operands: &[Operand<'_>], threads: u32) -> (Self, u64) {
+        let cut = Columns::reducing(operands, threads);
+        let (rows, each, down) = cut.walks(operands[0].ty, cut.tiles * cut.stretches);
+        (Columns { rows, each, ..cut }, down)
+    }
+
+    /// Walks, those of a block at a time, and rows of each walk: as many as let `blocks` end soonest that take one after the other,
+    /// where a walk's begin costs a row.
+    fn walks(&self, map: &TensorType, blocks: u64) -> (u64, u64, u64) {
+        let [images, _, height, width] = map.shape.nchw().unwrap_or_default();
+        let each = u64::from(self.threads) / self.width;
+        let walks = |down: u64| images * height.div_ceil(down) * width;
+        let at_once = each * (blocks / self.tiles).max(1);
+        let down = (height.clamp(1, SHORTEST)..=height)
+            .rev()
+            .min_by_key(|&down| walks(down).div_ceil(at_once) * (down + 1))
+            .unwrap_or(1);
+        (walks(down), each, down)
     }
 
     fn uncut(operands: &[Operand<'_>]) -> Self {
@@ -230,6 +262,22 @@ mod tests {
                 assert!(cut.width <= WIDEST && cut.packs * cut.lanes == dims[1], "{cut:?}");
             }
         }
+    }
+
+    /// Of ResNet's stem: columns of windows, and of cells.
+    #[test]
+    fn walks_end_together() {
+        let of = |ty: &TensorType| {
+            let operand = [Operand::contiguous(ty, 0)];
+            let cuts = [Columns::applying_down(&operand), Columns::reducing_down(&operand, TALL_WIDE)];
+            cuts.map(|(cut, down)| (cut.rows, blocks(&cut), down))
+        };
+        assert_eq!(of(&half([256, 64, 56, 56])), [(256 * 4 * 56, 1792, 14), (256 * 4 * 56, 132, 14)]);
+        assert_eq!(of(&half([256, 64, 57, 57])), [(256 * 4 * 57, 1824, 15), (256 * 4 * 57, 132, 15)]);
+        // Where there are few, some shorter.
+        assert_eq!(of(&half([8, 64, 57, 57])), [(8 * 15 * 57, 214, 4), (8 * 7 * 57, 51, 9)]);
+        assert_eq!(of(&half([2, 16, 3, 3])).map(|(_, _, down)| down), [3, 3]);
+        assert_eq!(of(&half([2, 16, 0, 3])), [(0, 0, 1), (0, 1, 1)]);
     }
 
     #[test]

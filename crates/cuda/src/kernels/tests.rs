@@ -219,6 +219,26 @@ fn parameters(text: &str, list: &str) -> usize {
     list.split(',').map(count).sum()
 }
 
+/// Kernels count inside two rows of an image in 32 bits.
+#[test]
+fn rows_of_pixels_far_apart_are_refused() {
+    let (x, c) = (nhwc(&f32s(&[1, 8, 16, 16]), 0), f32s(&[8]));
+    let small = nhwc(&f32s(&[1, 8, 8, 8]), 0);
+    let places = TensorType { dtype: DType::U8, ..small.clone() };
+    let window = Window { padding: [1; 2], stride: [2; 2], ..Window::square(3) };
+    let op = BatchNormReluMaxPool2d { norm: BatchNorm { eps: 1e-5 }, pool: MaxPool2d { window } };
+    let prepared = |row_stride| {
+        let inputs = [Operand { row_stride, ..at(&x) }, at(&places), at(&small), at(&c), at(&c), at(&c), at(&c)];
+        prepare(&Op::BatchNormReluMaxPool2dGrad(op), &inputs, &[at(&x), at(&c), at(&c)], 8)
+    };
+    assert!(prepared((1 << 26) - 8).is_ok());
+    let refusal = prepared(1 << 26).unwrap_err().to_string();
+    assert!(
+        refusal.contains("from a row of pixels to the next but one") && refusal.contains("2147483648"),
+        "{refusal}"
+    );
+}
+
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let (x, half) = (f32s(&[2, 3, 4, 4]), TensorType::new([2, 3, 4, 4], DType::F16));

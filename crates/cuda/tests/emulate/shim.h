@@ -99,6 +99,12 @@ static unsigned larger_bits(unsigned a, unsigned b, float x, float y) {
   return x > y || (x == y && b >> 15) ? a : b;
 }
 static float bf16_float(unsigned bits) { return __uint_as_float(bits << 16); }
+static unsigned bf16_sum(unsigned a, unsigned b) {
+  return bf16_pair(bf16_float(a & 0xffff) + bf16_float(b & 0xffff), bf16_float(a >> 16) + bf16_float(b >> 16));
+}
+static unsigned f16_sum(unsigned a, unsigned b) {
+  return f16_pair(f16_float(a & 0xffff) + f16_float(b & 0xffff), f16_float(a >> 16) + f16_float(b >> 16));
+}
 static unsigned bf16_max(unsigned a, unsigned b) {
   return halves(a, b, [](unsigned a, unsigned b) { return larger_bits(a, b, bf16_float(a), bf16_float(b)); });
 }
