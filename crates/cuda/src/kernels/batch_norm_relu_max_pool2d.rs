@@ -2,7 +2,7 @@
 //! kernels for it, as its networks keep the three ops.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{Columns, TALL_WIDE, partial_bytes};
+use super::nhwc::{Columns, TALL_HELD, partial_bytes};
 use super::plan::{KernelArg, SAMPLE_LIMIT, at_most, divisor};
 use super::window::{geometry, size};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
@@ -81,7 +81,7 @@ pub(super) fn prepare_grad(
     };
     let (parameters, eps, file) =
         (parameters.map(|o| U64(o.address)), F32(op.norm.eps as f32), file_of(x.ty.dtype, FILES));
-    let (cut, down) = Columns::reducing_down(&[walked, x, dy, indices], TALL_WIDE);
+    let (cut, down) = Columns::reducing_down(&[walked, x, dy, indices], TALL_HELD);
     let results = [U64(workspace), parameters[0], parameters[1], eps];
     let args = [&maps[..], &cut.args(GRADIENT)?, &results, &sizes(down)?].concat();
     let sums = cut.launch(GRADIENT, file, cut.pick(packed[0], single[0]), args)?;

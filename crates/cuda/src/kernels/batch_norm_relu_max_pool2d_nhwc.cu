@@ -385,7 +385,7 @@ template <int V, int K, class F> DEVICE void each_pixel(Cells<V, K>& cells, F us
 #define SUMS MAPS, COLUMNS, double *partial, float *dgamma, float *dbeta, float eps, SIZES
 #define SUMS_PASSED MAPS_PASSED, COLUMNS_PASSED, partial, dgamma, dbeta, eps, SIZES_PASSED
 template <int V, int K> DEVICE void pool_sums(SUMS) {
-  Dealt at(COLUMNS_PASSED, TALL_WIDE);
+  Dealt at(COLUMNS_PASSED, TALL_HELD);
   const Sizes of = {SIZES_PASSED};
   float ab[2][V], sum[2][V];
   lines<V>(mean, variance, gamma, beta, eps, at, ab);
@@ -401,15 +401,15 @@ template <int V, int K> DEVICE void pool_sums(SUMS) {
       sum[1][l] = through ? fmaf(gradient[l], v[l], sum[1][l]) : sum[1][l];
     }
   });
-  sum_columns<TALL_WIDE, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
+  sum_columns<TALL_HELD, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
     dgamma[c] = (float)((sum[1] - mean[c] * sum[0]) / sqrt((double)variance[c] + eps));
     dbeta[c] = (float)sum[0];
   });
 }
-TALL_WIDE_KERNEL batch_norm_pool_k2_sums_packed(SUMS) { pool_sums<PACK, 2>(SUMS_PASSED); }
-TALL_WIDE_KERNEL batch_norm_pool_k2_sums_single(SUMS) { pool_sums<1, 2>(SUMS_PASSED); }
-TALL_WIDE_KERNEL batch_norm_pool_k3_sums_packed(SUMS) { pool_sums<PACK, 3>(SUMS_PASSED); }
-TALL_WIDE_KERNEL batch_norm_pool_k3_sums_single(SUMS) { pool_sums<1, 3>(SUMS_PASSED); }
+TALL_HELD_KERNEL batch_norm_pool_k2_sums_packed(SUMS) { pool_sums<PACK, 2>(SUMS_PASSED); }
+TALL_HELD_KERNEL batch_norm_pool_k2_sums_single(SUMS) { pool_sums<1, 2>(SUMS_PASSED); }
+TALL_HELD_KERNEL batch_norm_pool_k3_sums_packed(SUMS) { pool_sums<PACK, 3>(SUMS_PASSED); }
+TALL_HELD_KERNEL batch_norm_pool_k3_sums_single(SUMS) { pool_sums<1, 3>(SUMS_PASSED); }
 
 // dx = through · p + x · q + r, as batch_norm_nhwc.cu has it.
 #define APPLY MAPS, const float *dgamma, const float *dbeta, scalar *dx, u64 dxs, COLUMNS, float eps, float inverse_count, SIZES

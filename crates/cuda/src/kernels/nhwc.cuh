@@ -12,14 +12,16 @@
 #define WIDEST 32
 
 // Threads of a block that sums: one block a multiprocessor. Of 64 registers a thread for one map, 80 for two, 96 for two with
-// numbers of each channel, 128 for more.
+// numbers of each channel, 128 for more, 168 for what a thread keeps from row to row.
 #define TALL 1024
 #define TALL_PAIR 768
 #define TALL_LINED 640
 #define TALL_WIDE 512
+#define TALL_HELD 384
 #define TALL_KERNEL extern "C" __global__ void __launch_bounds__(TALL, 1)
 #define TALL_PAIR_KERNEL extern "C" __global__ void __launch_bounds__(TALL_PAIR, 1)
 #define TALL_LINED_KERNEL extern "C" __global__ void __launch_bounds__(TALL_LINED, 1)
+#define TALL_HELD_KERNEL extern "C" __global__ void __launch_bounds__(TALL_HELD, 1)
 #define TALL_WIDE_KERNEL extern "C" __global__ void __launch_bounds__(TALL_WIDE, 1)
 
 #define COLUMNS u64 rows, u32 packs, u32 width, u32 tiles, u32 each
