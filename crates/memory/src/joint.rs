@@ -78,6 +78,8 @@ pub(crate) struct Candidate {
     pub gap: Gap,
     /// Seconds of the kernels that write it, at their fastest.
     pub rerun_seconds: f64,
+    /// When its gap begins if the fastest kernels run back to back, in seconds.
+    pub idle_from: f64,
     /// Whether it can be made again as long as everything else is kept.
     pub repeatable: bool,
     /// Whether it is a small part of what its kernel holds, like a mask: to make it again takes more room than it gives.
@@ -137,6 +139,12 @@ impl<'a> Joint<'a> {
                 roots.iter().for_each(|root| rerun[root.index()] += seconds);
             }
         }
+        let order = MemoryPlan::keep_all(program).order;
+        let after = |now: &mut f64, node| {
+            *now += problem.kernels.of(node)[0].seconds;
+            Some(*now)
+        };
+        let ends: Vec<f64> = order.iter().map(|u| u.node).scan(0.0, after).collect();
         let mut candidates: Vec<Candidate> = liveness
             .roots()
             .iter()
@@ -147,6 +155,7 @@ impl<'a> Joint<'a> {
                 bytes: program.aliases.storage_bytes(gap.root),
                 gap,
                 rerun_seconds: rerun[gap.root.index()],
+                idle_from: ends[gap.from.step.index()],
                 repeatable: true,
                 light: is_light(problem, gap.root),
             })
