@@ -8,6 +8,7 @@ use crate::held::Held;
 use crate::stream::with_streamed;
 use crate::window::tight;
 use crate::{Gap, Liveness, MemoryPlan, Problem};
+use std::collections::BTreeMap;
 use vdnn_graph::NodeId;
 use vdnn_schedule::Choice;
 use vdnn_tensor::Bytes;
@@ -76,12 +77,10 @@ pub(crate) fn choose_beside(
     Some(plan)
 }
 
-/// Puts into `plan` the algorithm of each node that wants the least workspace.
-pub(crate) fn least_workspace(problem: &Problem<'_>, mut plan: MemoryPlan, offered: Offered) -> MemoryPlan {
-    for node in problem.program.graph.node_ids() {
-        plan.algos.insert(node, least(offered.rows(problem, node)).map_or(0, |(number, _)| number));
-    }
-    plan
+/// The algorithm of each node that wants the least workspace.
+pub(crate) fn least_workspace(problem: &Problem<'_>, offered: Offered) -> BTreeMap<NodeId, usize> {
+    let number = |node| least(offered.rows(problem, node)).map_or(0, |(number, _)| number);
+    problem.program.graph.node_ids().map(|node| (node, number(node))).collect()
 }
 
 /// The fastest choice whose workspace fits.

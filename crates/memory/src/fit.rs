@@ -38,37 +38,104 @@ pub fn fit_to_budget(
     plan: &MemoryPlan,
     gaps: &[Gap],
 ) -> Result<Fitted, Infeasible> {
+    fit(problem, plan, gaps, |refused| refused.infeasible(policy))
+}
+
+/// The same where nobody asks why not: no floor is looked for.
+pub(crate) fn fits(problem: &Problem<'_>, plan: &MemoryPlan, gaps: &[Gap]) -> Option<MemoryPlan> {
+    fit(problem, plan, gaps, |_| ()).ok().map(|fitted| fitted.plan)
+}
+
+fn fit<E>(
+    problem: &Problem<'_>,
+    plan: &MemoryPlan,
+    gaps: &[Gap],
+    refusal: impl FnOnce(Refused<'_>) -> E,
+) -> Result<Fitted, E> {
     let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
     let problem = &Problem { homes: &homes, ..*problem };
     let liveness = Liveness::of(problem, &plan.order);
     let gaps = &*with_streamed(problem, plan, &liveness, gaps);
-    let try_windows = |chosen: &[Window]| {
-        let plan = with_windows(plan, chosen);
-        let peak = peak_of(problem, &plan, &liveness);
-        Fitted { plan, peak }
-    };
     let Shapes { relaxed, tight, .. } = Shapes::of(problem, plan, gaps);
-    let Some(budget) = problem.budgets.device else { return Ok(try_windows(&relaxed)) };
-    let (first, least) = (try_windows(&relaxed), try_windows(&tight));
-    if first.peak <= budget {
-        return Ok(first);
+    let attempt = |windows| Attempt::of(problem, plan, &liveness, windows);
+    let mut first = attempt(relaxed);
+    let Some(budget) = problem.budgets.device else { return Ok(first.fitted()) };
+    if first.is_within(budget) {
+        return Ok(first.fitted());
     }
-    if least.peak > budget {
-        let floor = if first.peak < least.peak { &first } else { &least };
-        return Err(infeasible(problem, policy, budget, floor, &liveness));
+    let mut least = attempt(tight);
+    if !least.is_within(budget) {
+        return Err(refusal(Refused { budget, first, least, liveness: &liveness }));
     }
     let mut room = budget.saturating_sub(problem.homes.extent());
     let mut excess = 0;
     for _ in 0..ATTEMPTS {
         room = room.saturating_sub(excess);
-        let Ok(intervals) = Intervals::with_windows(problem, plan, &liveness, &tight) else { break };
-        let candidate = try_windows(&lengthen(problem, intervals.live_profile(), &relaxed, &tight, room));
-        if candidate.peak <= budget {
-            return Ok(candidate);
+        let live = least.live.clone();
+        let mut candidate = attempt(lengthen(problem, live, &first.windows, &least.windows, room));
+        if candidate.extent() <= budget {
+            return Ok(candidate.fitted());
         }
-        excess = candidate.peak - budget;
+        excess = candidate.extent() - budget;
     }
-    Ok(least)
+    Ok(least.fitted())
+}
+
+/// Windows of a plan, and the addresses under them, which are looked for when they are asked for.
+struct Attempt<'a> {
+    problem: &'a Problem<'a>,
+    plan: &'a MemoryPlan,
+    windows: Vec<Window>,
+    /// `None` where the plan is not legal.
+    intervals: Option<Intervals>,
+    /// Bytes at each step, homes not counted.
+    live: Vec<Bytes>,
+    extent: Option<Bytes>,
+}
+
+impl<'a> Attempt<'a> {
+    fn of(problem: &'a Problem<'a>, plan: &'a MemoryPlan, liveness: &Liveness, windows: Vec<Window>) -> Self {
+        let intervals = Intervals::with_windows(problem, plan, liveness, &windows).ok();
+        let live = intervals.as_ref().map_or(Vec::new(), Intervals::live_profile);
+        Attempt { problem, plan, windows, intervals, live, extent: None }
+    }
+
+    /// The extent, or one within the budget that compilation stays below.
+    fn extent(&mut self) -> Bytes {
+        let Attempt { problem, plan, intervals, extent, .. } = self;
+        let place = |intervals: &Intervals| extent_within_budget(problem, plan, intervals);
+        *extent.get_or_insert_with(|| intervals.as_ref().map_or(Bytes::MAX, place))
+    }
+
+    /// Whether the extent is within so many bytes. Where the largest live set is not, no addresses are looked for.
+    fn is_within(&mut self, bytes: Bytes) -> bool {
+        let live = self.live.iter().copied().max().unwrap_or(0);
+        let may = self.intervals.is_some() && self.problem.homes.extent() + live <= bytes;
+        may && self.extent() <= bytes
+    }
+
+    fn fitted(mut self) -> Fitted {
+        Fitted { plan: with_windows(self.plan, &self.windows), peak: self.extent() }
+    }
+}
+
+/// A plan that does not keep the budget.
+struct Refused<'a> {
+    budget: Bytes,
+    /// With the longest windows and the shortest.
+    first: Attempt<'a>,
+    least: Attempt<'a>,
+    liveness: &'a Liveness,
+}
+
+impl Refused<'_> {
+    /// The refusal, which states the floor.
+    fn infeasible(mut self, policy: &str) -> Infeasible {
+        let extent = self.least.extent();
+        let longest = extent > 0 && self.first.is_within(extent - 1);
+        let floor = if longest { self.first } else { self.least };
+        infeasible(floor.problem, policy, self.budget, &floor.fitted(), self.liveness)
+    }
 }
 
 /// The longest and the shortest windows of some gaps.

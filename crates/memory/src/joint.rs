@@ -10,16 +10,20 @@
 //! Not done here: which fates to try; that is a policy's.
 
 mod crowd;
+mod held;
 
 pub(crate) use crowd::Crowd;
 
+use self::held::HeldAnyway;
 use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::compile::compile_unplaced;
-use crate::fit::{peak_of, windows_within, with_windows};
+use crate::fit::{fits, peak_of, windows_within, with_windows};
 use crate::held::Held;
+use crate::liveness::Operands;
 use crate::recompute::{Makers, recompute_within, repeatable};
 use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget};
-use vdnn_graph::{Phase, Role, Step, ValueId};
+use std::collections::BTreeMap;
+use vdnn_graph::{NodeId, Phase, Role, Step, ValueId};
 use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
 
@@ -95,6 +99,10 @@ pub(crate) struct Joint<'a> {
     policy: &'static str,
     offered: Offered,
     makers: Makers<'a>,
+    operands: Operands,
+    /// The least workspace of every kernel.
+    leanest: BTreeMap<NodeId, usize>,
+    held: HeldAnyway,
     /// By step of the program: bytes that gradients hold across its beginning.
     pressure: Vec<Bytes>,
     /// By value: the number of the candidate that it is the root of.
@@ -166,15 +174,21 @@ impl<'a> Joint<'a> {
         let pressure = pressure(problem, &liveness);
         let mut numbers = vec![None; graph.values().len()];
         (0..).zip(&candidates).for_each(|(number, candidate)| numbers[candidate.root.index()] = Some(number));
-        let offered = Offered::Whole;
-        let mut joint = Joint { problem, candidates, halves, policy, offered, makers, pressure, numbers };
+        let (offered, operands) = (Offered::Whole, Operands::of(program, problem.homes));
+        let leanest = least_workspace(problem, offered);
+        let held = HeldAnyway::of(problem, &liveness, &candidates, &leanest);
+        let mut joint =
+            Joint { problem, candidates, halves, policy, offered, makers, operands, leanest, held, pressure, numbers };
         joint.find_repeatable();
         joint
     }
 
     /// The same with kernels in pieces of the batch among the choices.
     pub fn in_pieces(self) -> Self {
-        Joint { offered: Offered::Pieces, ..self }
+        let offered = Offered::Pieces;
+        let leanest = least_workspace(self.problem, offered);
+        let held = HeldAnyway::of(self.problem, &self.problem.liveness(), &self.candidates, &leanest);
+        Joint { offered, leanest, held, ..self }
     }
 
     /// Leaves out what cannot be made again.
@@ -235,7 +249,7 @@ impl<'a> Joint<'a> {
         let graph = &program.graph;
         let turns = plan.order.iter().position(|u| u.run > 0 || graph.node(u.node).phase != Phase::Forward)?;
         let turns = Step(turns as u32);
-        let liveness = Liveness::of(self.problem, &plan.order);
+        let liveness = Liveness::under(&self.operands, &plan.order);
         let mut gaps = Vec::new();
         for (root, fate) in own() {
             let made_again = |gap: &Gap| plan.gaps.contains_key(&(root, plan.order[gap.to.step.index()]));
@@ -253,6 +267,17 @@ impl<'a> Joint<'a> {
 
     /// Seconds of the iteration within `room`, if addresses cost nothing; `None` when the fates do not fit.
     pub fn estimate(&self, decision: &Decision, room: Bytes) -> Option<f64> {
+        if self.held.exceeds(&decision.fates, room) {
+            debug_assert!(
+                self.estimate_of_order(decision, room).is_none(),
+                "what is held anyway does not fit, but all does"
+            );
+            return None;
+        }
+        self.estimate_of_order(decision, room)
+    }
+
+    fn estimate_of_order(&self, decision: &Decision, room: Bytes) -> Option<f64> {
         let arranged = self.arrange((&decision.fates, decision.patience))?;
         let plan = self.algorithms(&arranged, decision, room)?;
         let about = (&arranged.liveness, &arranged.held);
@@ -307,11 +332,22 @@ impl<'a> Joint<'a> {
         simulate(&schedule, self.problem.kernels, &self.problem.links).ok().map(|timeline| timeline.seconds)
     }
 
-    /// The plan of the fates with the least workspace of every kernel, or how much it lacks.
-    pub fn least(&self, fates: &[Fate]) -> Option<Result<MemoryPlan, Infeasible>> {
-        let Arranged { plan, gaps, .. } = self.arrange((fates, 0))?;
-        let plan = least_workspace(self.problem, plan, self.offered);
-        Some(fit_to_budget(self.problem, self.policy, &plan, &gaps).map(|fitted| fitted.plan))
+    /// The plan of the fates with the least workspace of every kernel, if it fits.
+    pub fn least(&self, fates: &[Fate]) -> Option<MemoryPlan> {
+        let Arranged { plan, gaps, .. } = self.arrange_with_least_workspace((fates, 0))?;
+        fits(self.problem, &plan, &gaps)
+    }
+
+    /// How much that plan lacks; `None` where it fits or something cannot be made again.
+    pub fn lacking(&self, fates: &[Fate]) -> Option<Infeasible> {
+        let Arranged { plan, gaps, .. } = self.arrange_with_least_workspace((fates, 0))?;
+        fit_to_budget(self.problem, self.policy, &plan, &gaps).err()
+    }
+
+    fn arrange_with_least_workspace(&self, fates: (&[Fate], u32)) -> Option<Arranged> {
+        let mut arranged = self.arrange(fates)?;
+        arranged.plan.algos.clone_from(&self.leanest);
+        Some(arranged)
     }
 }
 

@@ -51,6 +51,58 @@ pub struct Liveness {
     streamed: Vec<ValueId>,
 }
 
+/// The storages that each node uses, what stays at home left out: the same under all orders of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Operands {
+    /// By node: where its operands begin, with the end of the last at the end.
+    starts: Vec<u32>,
+    /// Of all nodes, each storage once.
+    operands: Vec<Operand>,
+    /// By value: whether it is a persistent one.
+    home: Vec<bool>,
+}
+
+/// A storage that a node uses.
+#[derive(Clone, Copy, Debug)]
+struct Operand {
+    root: ValueId,
+    reads: bool,
+    writes: bool,
+}
+
+impl Operands {
+    /// Those of a program, with what streams under these homes.
+    pub fn of(program: &Program, homes: &HomeLayout) -> Self {
+        let graph = &program.graph;
+        let home: Vec<bool> = graph.values().iter().map(|value| is_home(value.role)).collect();
+        let mut stays = home.clone();
+        for persistent in graph.persistents() {
+            stays[persistent.initial.index()] = !homes.streams(&graph.value(persistent.initial).name);
+        }
+        let (mut starts, mut operands) = (vec![0], Vec::<Operand>::new());
+        for node in graph.nodes() {
+            let first = operands.len();
+            let reads = node.inputs.iter().map(|&id| (id, true));
+            for (value, read) in reads.chain(node.outputs.iter().map(|&id| (id, false))) {
+                let root = program.aliases.root(value);
+                if let Some(known) = operands[first..].iter_mut().find(|operand| operand.root == root) {
+                    known.reads |= read;
+                    known.writes |= !read;
+                } else if !stays[root.index()] {
+                    operands.push(Operand { root, reads: read, writes: !read });
+                }
+            }
+            starts.push(operands.len() as u32);
+        }
+        Operands { starts, operands, home }
+    }
+
+    fn of_node(&self, u: &Use) -> &[Operand] {
+        let node = u.node.index();
+        &self.operands[self.starts[node] as usize..self.starts[node + 1] as usize]
+    }
+}
+
 impl Liveness {
     /// Finds the accesses of `program`'s storages under `order` when everything persistent stays at home.
     pub fn analyse(program: &Program, order: &[Use]) -> Self {
@@ -63,42 +115,30 @@ impl Liveness {
     }
 
     fn with_homes(program: &Program, order: &[Use], homes: &HomeLayout) -> Self {
-        let graph = &program.graph;
-        let mut stays: Vec<bool> = graph.values().iter().map(|value| is_home(value.role)).collect();
-        for persistent in graph.persistents() {
-            stays[persistent.initial.index()] = !homes.streams(&graph.value(persistent.initial).name);
-        }
-        // Each operand at most one access: that is room enough, found by counting first.
-        let mut spans = vec![(0u32, 0u32); stays.len()];
-        let operands = |u: &Use| {
-            let node = graph.node(u.node);
-            let reads = node.inputs.iter().map(|&id| (id, true));
-            reads.chain(node.outputs.iter().map(|&id| (id, false)))
-        };
-        let roots = |u| operands(u).map(|(value, read)| (program.aliases.root(value).index(), read));
+        Self::under(&Operands::of(program, homes), order)
+    }
+
+    /// Finds the accesses under `order` of storages whose users are known.
+    pub(crate) fn under(operands: &Operands, order: &[Use]) -> Self {
+        // Each operand one access: room for that is found by counting first.
+        let mut spans = vec![(0u32, 0u32); operands.home.len()];
         let mut count = 0u32;
-        order.iter().flat_map(roots).filter(|&(root, _)| !stays[root]).for_each(|(root, _)| spans[root].1 += 1);
+        order.iter().flat_map(|u| operands.of_node(u)).for_each(|operand| spans[operand.root.index()].1 += 1);
         for span in &mut spans {
             (span.0, count, span.1) = (count, count + span.1, 0);
         }
         let nothing = Access { step: Step(0), reads: false, writes: false };
         let mut accesses = vec![nothing; count as usize];
         for (index, u) in order.iter().enumerate() {
-            let step = Step(index as u32);
-            for (root, read) in roots(u).filter(|&(root, _)| !stays[root]) {
-                let (start, len) = &mut spans[root];
-                let next = (*start + *len) as usize;
-                if *len > 0 && accesses[next - 1].step == step {
-                    accesses[next - 1].reads |= read;
-                    accesses[next - 1].writes |= !read;
-                } else {
-                    accesses[next] = Access { step, reads: read, writes: !read };
-                    *len += 1;
-                }
+            for &Operand { root, reads, writes } in operands.of_node(u) {
+                let (start, len) = &mut spans[root.index()];
+                accesses[(*start + *len) as usize] = Access { step: Step(index as u32), reads, writes };
+                *len += 1;
             }
         }
-        let roots: Vec<ValueId> = graph.value_ids().filter(|id| spans[id.index()].1 > 0).collect();
-        let streamed = roots.iter().copied().filter(|&root| is_home(graph.value(root).role)).collect();
+        let roots: Vec<ValueId> =
+            (0..).map(ValueId).zip(&spans).filter(|(_, span)| span.1 > 0).map(|(id, _)| id).collect();
+        let streamed = roots.iter().copied().filter(|&root| operands.home[root.index()]).collect();
         Liveness { accesses, spans, roots, streamed }
     }
 

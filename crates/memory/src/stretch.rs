@@ -23,7 +23,7 @@
 //! intervals feed the live profile, placement and emission, so that all three agree.
 
 use crate::{Allocation, Gap, Liveness, MemoryPlan, PlanError, Problem, Residency, Tier};
-use vdnn_graph::{NodeId, Role, Step, ValueId};
+use vdnn_graph::{NodeId, Role, Step, Use, ValueId};
 use vdnn_tensor::Bytes;
 
 /// A time a storage spends on the device.
@@ -309,20 +309,28 @@ struct Decided<'a> {
     plan: &'a MemoryPlan,
     /// Open windows by root and the step that ends their gap.
     windows: Vec<&'a Window>,
+    /// What the plan says, by root and the use that ends the gap.
+    planned: Vec<(Use, Residency)>,
+    /// By root: where that begins, and how much there is.
+    spans: Vec<(u32, u32)>,
     /// By root: whether it leaves in any gap, as a window or as the plan says. Most do not.
     leaves: Vec<bool>,
-    planned: Vec<bool>,
 }
 
 impl<'a> Decided<'a> {
     fn new(problem: &Problem<'_>, plan: &'a MemoryPlan, windows: &'a [Window]) -> Self {
         let mut windows: Vec<&Window> = windows.iter().filter(|window| !window.is_empty()).collect();
         windows.sort_by_key(|window| (window.gap.root, window.gap.to.step));
-        let mut planned = vec![false; problem.program.graph.values().len()];
-        plan.gaps.keys().for_each(|(root, _)| planned[root.index()] = true);
-        let mut leaves = planned.clone();
+        let n = problem.program.graph.values().len();
+        let (mut spans, mut leaves) = (vec![(0, 0); n], vec![false; n]);
+        for (at, (root, _)) in (0..).zip(plan.gaps.keys()) {
+            let (start, len) = &mut spans[root.index()];
+            (*start, *len) = (at - *len, *len + 1);
+            leaves[root.index()] = true;
+        }
         windows.iter().for_each(|window| leaves[window.gap.root.index()] = true);
-        Decided { plan, windows, leaves, planned }
+        let planned = plan.gaps.iter().map(|(&(_, ends), &residency)| (ends, residency)).collect();
+        Decided { plan, windows, planned, spans, leaves }
     }
 
     /// When what streams is given back after its last use and taken again before its first: as short as can be if nothing
@@ -340,14 +348,13 @@ impl<'a> Decided<'a> {
 
     fn residency(&self, gap: &Gap) -> Residency {
         let key = (gap.root, gap.to.step);
-        match self.windows.binary_search_by_key(&key, |window| (window.gap.root, window.gap.to.step)) {
-            Ok(found) => self.windows[found].residency(),
-            Err(_) if !self.planned[gap.root.index()] => Residency::Keep,
-            Err(_) => {
-                let ends = (gap.root, self.plan.order[gap.to.step.index()]);
-                self.plan.gaps.get(&ends).copied().unwrap_or(Residency::Keep)
-            }
+        if let Ok(found) = self.windows.binary_search_by_key(&key, |window| (window.gap.root, window.gap.to.step)) {
+            return self.windows[found].residency();
         }
+        let (start, len) = self.spans[gap.root.index()];
+        let planned = &self.planned[start as usize..(start + len) as usize];
+        let ends = self.plan.order[gap.to.step.index()];
+        planned.binary_search_by_key(&ends, |planned| planned.0).map_or(Residency::Keep, |found| planned[found].1)
     }
 }
 

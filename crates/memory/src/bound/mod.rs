@@ -22,13 +22,13 @@ mod whole;
 
 use crate::Problem;
 use chain::Waits;
-use cuts::Across;
+use cuts::{Across, Sweep};
 use kernels::Kernels;
 use lives::Lives;
 use vdnn_graph::Step;
 use vdnn_sim::Links;
 use vdnn_tensor::Bytes;
-use waits::{Kind, Wait, departures, returns};
+use waits::{Kind, Look, Wait, departures, returns};
 
 /// Halvings of the interval that holds the recompute time.
 const HALVINGS: usize = 48;
@@ -95,19 +95,21 @@ fn bound_of(problem: &Problem<'_>) -> StepTimeBound {
     StepTimeBound { seconds, kernel_seconds: kernels.total(), waits: found.waits, cut: found.cut }
 }
 
-/// All cuts, with their members where something departs for them, and all waits.
+/// All cuts, with what their members cost where something departs for them, and all waits.
 fn waits_of(problem: &Problem<'_>, kernels: &Kernels<'_>) -> (Vec<Across>, Waits) {
     let lives = Lives::of(problem, kernels);
+    let mut sweep = Sweep::new(problem, &lives);
     let (mut cuts, mut all) = (Vec::new(), Vec::new());
+    let mut members = Vec::new();
     for step in cuts::steps(problem) {
-        let mut across = Across::of(problem, &lives, step);
-        all.extend(returns(&across, kernels, &problem.links, cuts.len()));
-        let departing = departures(&across, kernels, &problem.links, cuts.len());
-        if departing.is_empty() {
-            across.members.clear();
-        }
+        sweep.across(step, &mut members);
+        let (members, choices, links) = (&members[..], &kernels.fitting(step)[..], &problem.links);
+        let look = Look { step, members, cut: cuts.len(), choices, kernels, links, sizes: &sweep.sizes };
+        let (returning, departing) = (returns(&look), departures(&look));
+        // Only what departs is asked again what making it again takes.
+        cuts.push(Across::of(step, if departing.is_empty() { &[] } else { members }));
+        all.extend(returning);
         all.extend(departing);
-        cuts.push(across);
     }
     (cuts, Waits::new(all, problem.program.n_steps()))
 }

@@ -7,9 +7,9 @@
 //! Positions on the time axis are starts (2·step) and ends (2·step + 1) of steps. A stretch's wait is what it lasts beyond
 //! the least times of the kernels in it; waits of stretches that do not overlap add up.
 
-use super::cuts::{Across, Member, sample};
+use super::cuts::{Member, sample};
 use super::kernels::{Fitting, Kernels};
-use super::whole::Whole;
+use super::whole::{Gathered, Sizes};
 use vdnn_sim::Links;
 
 /// Where a step starts.
@@ -57,44 +57,85 @@ impl Kind {
     }
 }
 
+/// A cut with what its waits are found from.
+pub(super) struct Look<'a> {
+    pub step: usize,
+    /// What lies across it, by seconds a byte of making it again.
+    pub members: &'a [Member],
+    /// The cut's number.
+    pub cut: usize,
+    /// The choices of its kernel.
+    pub choices: &'a [Fitting],
+    pub kernels: &'a Kernels<'a>,
+    pub links: &'a Links,
+    pub sizes: &'a Sizes,
+}
+
+impl Look<'_> {
+    /// Whether not all of so many bytes can be there beside the kernel at its fastest.
+    fn lacks(&self, bytes: f64) -> bool {
+        self.choices.first().is_some_and(|fastest| bytes + fastest.bytes > self.kernels.room)
+    }
+
+    /// When its members are needed or ready, the earliest first, each with the number of its size in the lower half: so many are
+    /// sorted, so often, that they are one number. Empty where all of them can be there.
+    fn times(&self, of: impl Fn(&Member) -> Option<usize>) -> Vec<u64> {
+        if !self.lacks(self.members.iter().map(|member| member.bytes).sum()) {
+            return Vec::new();
+        }
+        let time = |member: &Member| of(member).map(|time| (time as u64) << 32 | u64::from(member.size));
+        let mut times: Vec<u64> = self.members.iter().filter_map(time).collect();
+        times.sort_unstable();
+        times
+    }
+}
+
 /// The returns of one cut.
-pub(super) fn returns(across: &Across, kernels: &Kernels<'_>, links: &Links, cut: usize) -> Vec<Wait> {
-    let step = across.step;
-    let choices = kernels.fitting(step);
-    let mut needs: Vec<usize> = across.members.iter().filter_map(|member| member.need).collect();
-    needs.sort_unstable();
-    needs.dedup();
+pub(super) fn returns(look: &Look<'_>) -> Vec<Wait> {
+    let Look { step, members, cut, choices, kernels, links, sizes } = *look;
     let mut waits = Vec::new();
-    for need in sample(needs.len()).map(|i| needs[i]) {
-        let needed = |member: &&Member| member.need.is_some_and(|other| other <= need);
-        let later: f64 = across.members.iter().filter(|m| !needed(m)).map(|m| m.bytes).sum();
-        let kernels_between = kernels.between(step + 1, need);
-        let whole = Whole::of(across.members.iter().filter(needed));
-        let absent = |choice: &Fitting| whole.at_least(across.bytes - later + choice.bytes - kernels.room);
+    sampled(&look.times(|member| member.need), sizes, |need, needed| {
+        if !look.lacks(needed.bytes()) {
+            return;
+        }
+        let lacks = |choice: &Fitting| needed.bytes() + choice.bytes - kernels.room;
+        let (whole, between) = (needed.whole(), kernels.between(step + 1, need));
+        let absent = |choice: &Fitting| whole.at_least(lacks(choice));
         let of_choice = |choice: &Fitting| {
-            let (seconds, recomputed) = shortest(across, need, absent(choice), kernels_between, links.h2d);
+            let (seconds, recomputed) = shortest(members, need, absent(choice), between, links.h2d);
             (choice.extra + seconds, recomputed)
         };
-        let absent = choices.first().map_or(0.0, absent);
         let least = choices.iter().map(of_choice).min_by(|a, b| a.0.total_cmp(&b.0));
         if let Some((seconds, recomputed)) = least.filter(|least| least.0 > 0.0) {
-            let kind = Kind::Return { seconds, recomputed };
+            let (absent, kind) = (absent(&choices[0]), Kind::Return { seconds, recomputed });
             waits.push(Wait { from: start(step), to: start(need), cut, absent, kind });
         }
-    }
+    });
     waits
+}
+
+/// Looks at some of the times in the order given, each with all members up to it.
+fn sampled(times: &[u64], sizes: &Sizes, mut look: impl FnMut(usize, &Gathered<'_>)) {
+    let at_once: Vec<&[u64]> = times.chunk_by(|a, b| a >> 32 == b >> 32).collect();
+    let (mut gathered, mut next) = (Gathered::of(sizes), 0);
+    for at in sample(at_once.len()) {
+        let more = at_once[next..=at].iter().copied().flatten();
+        more.for_each(|&time| gathered.add(time as u32));
+        next = at + 1;
+        look((at_once[at][0] >> 32) as usize, &gathered);
+    }
 }
 
 /// The least wait in which `absent` bytes, of what is read by step `need`, are made again or come up during kernels of
 /// `between` seconds; with the bytes made again. Cheapest first; the two balance where kernels again take as long as the
 /// link is behind.
-fn shortest(across: &Across, need: usize, absent: f64, between: f64, rate: f64) -> (f64, f64) {
+fn shortest(members: &[Member], need: usize, absent: f64, between: f64, rate: f64) -> (f64, f64) {
     let behind = |made: f64| (absent - made) / rate - between;
     let (mut made, mut seconds) = (0.0, 0.0);
     if behind(0.0) <= 0.0 {
         return (0.0, 0.0);
     }
-    for member in across.members.iter().filter(|member| member.need.is_some_and(|other| other <= need)) {
+    for member in members.iter().filter(|member| member.need.is_some_and(|other| other <= need)) {
         if seconds + member.again >= behind(made + member.bytes) {
             let a_byte = member.again / member.bytes;
             let part = ((behind(made) - seconds) / (a_byte + 1.0 / rate)).max(0.0);
@@ -107,21 +148,23 @@ fn shortest(across: &Across, need: usize, absent: f64, between: f64, rate: f64) 
 }
 
 /// The departures of one cut: up to its start with the least it can hold, and through it with each choice of its kernel.
-pub(super) fn departures(across: &Across, kernels: &Kernels<'_>, links: &Links, cut: usize) -> Vec<Wait> {
-    let step = across.step;
-    let choices = kernels.fitting(step);
-    let mut readies: Vec<usize> = across.members.iter().filter_map(|member| member.ready).collect();
-    readies.sort_unstable_by(|a, b| b.cmp(a));
-    readies.dedup();
+pub(super) fn departures(look: &Look<'_>) -> Vec<Wait> {
+    let Look { step, cut, choices, kernels, links, sizes, .. } = *look;
+    let mut readies = look.times(|member| member.ready);
+    readies.reverse();
     let mut waits = Vec::new();
-    for ready in sample(readies.len()).map(|i| readies[i]) {
-        let since = |member: &&Member| member.ready.is_some_and(|other| other >= ready);
-        let later: f64 = across.members.iter().filter(since).map(|m| m.bytes).sum();
-        let hidden = links.d2h * kernels.between(ready + 1, step);
-        let whole = Whole::of(across.members.iter().filter(since));
-        let absent = |choice: &Fitting| whole.at_least(later + choice.bytes - kernels.room);
+    sampled(&readies, sizes, |ready, since| {
+        if !look.lacks(since.bytes()) {
+            return;
+        }
+        let lacks = |choice: &Fitting| since.bytes() + choice.bytes - kernels.room;
+        let (whole, hidden) = (since.whole(), links.d2h * kernels.between(ready + 1, step));
+        let absent = |choice: &Fitting| whole.at_least(lacks(choice));
         let over = |choice: &Fitting| absent(choice) - hidden;
-        let beside_fastest = choices.first().map_or(0.0, absent);
+        let beside_fastest = absent(&choices[0]);
+        if beside_fastest <= hidden {
+            return;
+        }
         let through: Vec<(f64, f64)> = choices.iter().map(|choice| (choice.extra, over(choice))).collect();
         let up_to: Vec<(f64, f64)> = choices.last().map(|least| (0.0, over(least))).into_iter().collect();
         for (to, choices) in [(start(step), up_to), (end(step), through)] {
@@ -130,6 +173,6 @@ pub(super) fn departures(across: &Across, kernels: &Kernels<'_>, links: &Links, 
                 waits.push(Wait { from: end(ready), to, cut, absent: beside_fastest, kind });
             }
         }
-    }
+    });
     waits
 }

@@ -9,7 +9,6 @@
 //! Not done here: choosing what leaves.
 
 use super::{Arranged, Decision, Joint};
-use crate::algorithms::least_workspace;
 use crate::estimate::Pace;
 use crate::stream::with_streamed;
 use crate::stretch::Intervals;
@@ -39,29 +38,28 @@ pub(crate) struct Crowd {
 impl Joint<'_> {
     /// The fullest step of a decision within `room`. `None` where something cannot be made again.
     pub fn crowd(&self, decision: &Decision, room: Bytes) -> Option<Crowd> {
-        let arranged = self.arrange((&decision.fates, decision.patience))?;
-        let Arranged { plan, liveness, held, gaps } = &arranged;
-        let plan = least_workspace(self.problem, plan.clone(), self.offered);
-        let gaps = &*with_streamed(self.problem, &plan, liveness, gaps);
-        let windows = tight(self.problem, &Pace::of(self.problem, &plan), gaps);
+        let Arranged { plan, liveness, held, gaps } =
+            &self.arrange_with_least_workspace((&decision.fates, decision.patience))?;
+        let gaps = &*with_streamed(self.problem, plan, liveness, gaps);
+        let windows = tight(self.problem, &Pace::of(self.problem, plan), gaps);
         let mut live = held.under(self.problem, &windows);
-        let workspaces = self.problem.by_step(&plan, |choice| choice.workspace);
+        let workspaces = self.problem.by_step(plan, |choice| choice.workspace);
         live.iter_mut().zip(workspaces).for_each(|(live, workspace)| *live += workspace);
         let most = live.iter().copied().max().unwrap_or(0);
-        let seconds = self.seconds_without_waits(&plan, gaps);
+        let seconds = self.seconds_without_waits(plan, gaps);
         if most <= room {
             return Some(Crowd { seconds, ..Crowd::default() });
         }
         let fullest = Step(live.iter().position(|&bytes| bytes == most).unwrap_or(0) as u32);
         let overflow = live.iter().map(|bytes| bytes.saturating_sub(room) as f64).sum();
-        let intervals = Intervals::without_workspaces(self.problem, &plan, liveness, &windows).ok()?;
+        let intervals = Intervals::without_workspaces(self.problem, plan, liveness, &windows).ok()?;
         let there = intervals.stretches.iter().filter(|stretch| stretch.start <= fullest && fullest <= stretch.end);
         let uses = |&i: &usize| {
             let accesses = liveness.accesses(self.candidates[i].root);
             accesses.binary_search_by_key(&fullest, |access| access.step).is_ok()
         };
         let (used, idle) = there.filter_map(|stretch| self.number(stretch.root)).partition(uses);
-        Some(Crowd { excess: most - room, overflow, seconds, idle, used, wanted: self.wanted(&plan, fullest) })
+        Some(Crowd { excess: most - room, overflow, seconds, idle, used, wanted: self.wanted(plan, fullest) })
     }
 
     /// Seconds of the kernels at their fastest, and of the copies that links do not carry beside them.

@@ -7,13 +7,14 @@
 //! too high goes to the front of its order, round after round. Quadratic in the number of items that meet, so beyond
 //! [`EXHAUSTIVE`] items the online pool in time order stands in.
 
-use super::shelf::Shelf;
+use super::shelf::{MOST, Shelf};
 use super::{Item, extent, first_fit, time_order};
 use std::cmp::Reverse;
 use vdnn_tensor::Bytes;
 
 /// Items up to which all orders are tried.
 const EXHAUSTIVE: usize = 6_000;
+const _: () = assert!(EXHAUSTIVE <= MOST);
 /// Share of the largest live set that an extent may lie above it before orders are improved.
 const SPARE: f64 = 0.01;
 /// Comparisons of items that improving an order may take.
@@ -35,7 +36,7 @@ pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, limit: Option
         return best.1;
     }
     let least = live_peak(items).saturating_add(base);
-    let (mut best_order, mut shelf) = (Vec::new(), Shelf::new(base, alignment));
+    let (mut best_order, mut shelf) = (Vec::new(), Shelf::new(items, base, alignment));
     for order in orders(items) {
         if best.0 <= least.max(enough) {
             break;
@@ -145,13 +146,13 @@ fn lowest_free(items: &[Item], order: &[usize], shelf: &mut Shelf, limit: Bytes)
         if item.bytes == 0 {
             continue;
         }
-        let at = shelf.lowest(item);
+        let at = shelf.lowest(i, item.bytes);
         extent = extent.max(at + item.bytes);
         if extent >= limit {
             return None;
         }
         offsets[i] = at;
-        shelf.put(item, at);
+        shelf.put(i, item.bytes, at);
     }
     Some((extent, offsets))
 }

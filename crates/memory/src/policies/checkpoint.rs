@@ -23,6 +23,7 @@
 //! with them are `hybrid`'s.
 
 use super::{Algorithms, MemoryPolicy};
+use crate::fit::fits;
 use crate::joint::{Decision, Fate, Joint};
 use crate::{Forget, Infeasible, MemoryPlan, Problem, fit_to_budget, recompute};
 use std::collections::BTreeSet;
@@ -53,20 +54,34 @@ impl MemoryPolicy for Checkpoint {
     }
 
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-        let joint = Joint::new(problem, "checkpoint");
-        let forgetting = Forgetting::new(&joint);
-        let square_root = with_fastest(&joint, &forgetting.fates(&joint, &SQUARE_ROOT));
-        let first = fit_to_budget(problem, "checkpoint", &square_root, &[]).map(|fitted| fitted.plan);
-        if problem.budgets.device.is_none() {
-            return first;
-        }
-        let sure = first.or_else(|refusal| leanest(&joint, &forgetting, refusal))?;
-        let plans = fastest(&joint, &forgetting).into_iter().filter_map(|decision| joint.settle(&decision));
-        let timed = plans.map(|(plan, _)| plan).take(FINALISTS).chain([sure.clone()]);
-        let timed = timed.filter_map(|plan| Some((joint.simulated(&plan)?, plan)));
-        let best = timed.reduce(|best, next| if next.0 < best.0 { next } else { best });
-        Ok(best.map_or(sure, |(_, plan)| plan))
+        found(problem).ok_or_else(|| refusal(problem))
     }
+}
+
+/// The plan, if there is one.
+pub(super) fn found(problem: &Problem<'_>) -> Option<MemoryPlan> {
+    let joint = Joint::new(problem, "checkpoint");
+    let forgetting = Forgetting::new(&joint);
+    let first = fits(problem, &square_root(&joint, &forgetting), &[]);
+    if problem.budgets.device.is_none() {
+        return first;
+    }
+    let sure = first.or_else(|| leanest(&joint, &forgetting).find_map(|fates| joint.least(&fates)))?;
+    let plans = fastest(&joint, &forgetting).into_iter().filter_map(|decision| joint.settle(&decision));
+    let timed = plans.map(|(plan, _)| plan).take(FINALISTS).chain([sure.clone()]);
+    let timed = timed.filter_map(|plan| Some((joint.simulated(&plan)?, plan)));
+    let best = timed.reduce(|best, next| if next.0 < best.0 { next } else { best });
+    Some(best.map_or(sure, |(_, plan)| plan))
+}
+
+/// Why there is none: the least of the floors of the square root and the leanest forms.
+fn refusal(problem: &Problem<'_>) -> Infeasible {
+    let joint = Joint::new(problem, "checkpoint");
+    let forgetting = Forgetting::new(&joint);
+    let first = fit_to_budget(problem, "checkpoint", &square_root(&joint, &forgetting), &[]).err();
+    let leanest = leanest(&joint, &forgetting).filter_map(|fates| joint.lacking(&fates));
+    let least = first.into_iter().chain(leanest).reduce(|a, b| if b.floor < a.floor { b } else { a });
+    least.unwrap_or_else(|| panic!("checkpoint refuses what one of its forms fits"))
 }
 
 /// One way to forget.
@@ -80,6 +95,11 @@ struct Form {
     cheap: f64,
     /// Share of all bytes that stay in any case.
     dear: f64,
+}
+
+/// The plan of the square root, with the fastest algorithms.
+fn square_root(joint: &Joint<'_>, forgetting: &Forgetting) -> MemoryPlan {
+    with_fastest(joint, &forgetting.fates(joint, &SQUARE_ROOT))
 }
 
 const SQUARE_ROOT: Form = Form { cut: 0, forgotten: 1.0, cheap: 0.0, dear: 0.0 };
@@ -251,17 +271,9 @@ fn fastest(joint: &Joint<'_>, forgetting: &Forgetting) -> Vec<Decision> {
     scored.into_iter().map(|(_, decision)| decision).take(TRIED).collect()
 }
 
-/// The first of the leanest forms that fits, with the least workspace of each kernel; else how much the best lacks.
-fn leanest(joint: &Joint<'_>, forgetting: &Forgetting, mut least: Infeasible) -> Result<MemoryPlan, Infeasible> {
-    for cut in 0..forgetting.segments.len() {
-        for (forgotten, cheap) in [(1.0, 0.0), (1.0, 0.5), (0.0, 0.0)] {
-            let fates = forgetting.fates(joint, &Form { cut, forgotten, cheap, dear: 0.0 });
-            match joint.least(&fates) {
-                Some(Ok(plan)) => return Ok(plan),
-                Some(Err(refusal)) if refusal.floor < least.floor => least = refusal,
-                _ => {}
-            }
-        }
-    }
-    Err(least)
+/// The leanest forms, one of which fits where one does, with the least workspace of each kernel.
+fn leanest<'a>(joint: &'a Joint<'_>, forgetting: &'a Forgetting) -> impl Iterator<Item = Vec<Fate>> + 'a {
+    let forms = [(1.0, 0.0), (1.0, 0.5), (0.0, 0.0)];
+    let form = move |cut| forms.map(|(forgotten, cheap)| Form { cut, forgotten, cheap, dear: 0.0 });
+    (0..forgetting.segments.len()).flat_map(form).map(|form| forgetting.fates(joint, &form))
 }

@@ -10,9 +10,10 @@
 //! that no budget is refused for speed. The floor is the least of passes 1 to 4: in networks so small that moving costs more
 //! memory than keeping, a later pass may fit where the first does not.
 
-use super::{Algorithms, All, Conv, MemoryPolicy, None, all, conv};
+use super::{Algorithms, MemoryPolicy, all, conv};
 use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::estimate::estimated_seconds;
+use crate::fit::fits;
 use crate::held::Held;
 use crate::{Gap, Infeasible, MemoryPlan, Problem, fit_to_budget};
 use vdnn_tensor::Bytes;
@@ -33,33 +34,43 @@ impl MemoryPolicy for Dynamic {
     }
 
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-        let algorithms = Algorithms::PerformanceOptimal;
-        let fixed: [&dyn MemoryPolicy; 3] = [&None { algorithms }, &Conv { algorithms }, &All { algorithms }];
-        let mut refusals = Vec::new();
-        for policy in fixed {
-            match policy.plan(problem) {
-                Ok(plan) => return Ok(plan),
-                Err(refusal) => refusals.push(refusal),
-            }
-        }
-        let memory_optimal = All { algorithms: Algorithms::MemoryOptimal }.plan(problem);
-        let last_resort = match fit_to_budget(
-            problem,
-            self.name(),
-            &least_workspace(problem, MemoryPlan::keep_all(problem.program), Offered::Whole),
-            &all::gaps(problem),
-        ) {
-            Ok(fitted) => memory_optimal.unwrap_or(fitted.plan),
-            Err(refusal) => {
-                refusals.extend(memory_optimal.as_ref().err().cloned());
-                let least = |a: Infeasible, b: Infeasible| if b.floor < a.floor { b } else { a };
-                let least = refusals.into_iter().fold(refusal, least);
-                memory_optimal.map_err(|_| Infeasible { policy: self.name().to_string(), ..least })?
-            }
-        };
-        let greedy = [conv::gaps(problem), all::gaps(problem)];
-        Ok(greedy.iter().find_map(|gaps| greedy_plan(problem, gaps)).unwrap_or(last_resort))
+        found(problem).ok_or_else(|| refusal(problem))
     }
+}
+
+/// The plan, if there is one.
+pub(super) fn found(problem: &Problem<'_>) -> Option<MemoryPlan> {
+    let fastest = Algorithms::PerformanceOptimal.plan(problem);
+    let (convolutions, features) = (conv::gaps(problem), all::gaps(problem));
+    let fixed = [&[][..], &convolutions, &features].into_iter().find_map(|gaps| fits(problem, &fastest, gaps));
+    if fixed.is_some() {
+        return fixed;
+    }
+    let memory_optimal = fits(problem, &Algorithms::MemoryOptimal.plan(problem), &features);
+    let last_resort = memory_optimal.or_else(|| fits(problem, &leanest(problem), &features))?;
+    let greedy = [convolutions, features].iter().find_map(|gaps| greedy_plan(problem, gaps));
+    Some(greedy.unwrap_or(last_resort))
+}
+
+/// Why there is none: the least of the floors of the passes with one choice of algorithms.
+pub(super) fn refusal(problem: &Problem<'_>) -> Infeasible {
+    let features = all::gaps(problem);
+    let refused = |plan: &MemoryPlan, gaps: &[Gap]| fit_to_budget(problem, "dyn", plan, gaps).err();
+    let fastest = Algorithms::PerformanceOptimal.plan(problem);
+    let floors = [
+        refused(&leanest(problem), &features),
+        refused(&fastest, &[]),
+        refused(&fastest, &conv::gaps(problem)),
+        refused(&fastest, &features),
+        refused(&Algorithms::MemoryOptimal.plan(problem), &features),
+    ];
+    let least = floors.into_iter().flatten().reduce(|a, b| if b.floor < a.floor { b } else { a });
+    least.unwrap_or_else(|| panic!("dyn refuses what one of its passes fits"))
+}
+
+/// Everything kept, with the least workspace of each kernel.
+fn leanest(problem: &Problem<'_>) -> MemoryPlan {
+    MemoryPlan { algos: least_workspace(problem, Offered::Whole), ..MemoryPlan::keep_all(problem.program) }
 }
 
 /// Offloads `gaps` and gives each kernel the fastest algorithm whose workspace fits beside what its step holds. Of walks
@@ -83,5 +94,5 @@ fn greedy_plan_beside(problem: &Problem<'_>, gaps: &[Gap], reserve: f64) -> Opti
             Err(refusal) => room = room.checked_sub(refusal.floor - budget)?,
         }
     }
-    Option::None
+    None
 }

@@ -15,7 +15,8 @@
 mod greedy;
 mod seeds;
 
-use super::{Algorithms, Checkpoint, Dynamic, MemoryPolicy, None as KeepAll, streaming};
+use super::{Algorithms, MemoryPolicy, checkpoint, dynamic, streaming};
+use crate::fit::fits;
 use crate::joint::{Decision, Fate, Joint};
 use crate::{Infeasible, MemoryPlan, Problem, VariantId};
 use greedy::Greedy;
@@ -72,7 +73,7 @@ impl MemoryPolicy for Hybrid {
     }
 
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-        streaming::plan(problem, searched, promising)
+        streaming::plan(problem, searched, refusal, promising)
     }
 
     fn takes_encodings(&self) -> bool {
@@ -80,34 +81,29 @@ impl MemoryPolicy for Hybrid {
     }
 }
 
-/// The plan for one program.
-fn joint_plan(joint: &Joint<'_>) -> Result<MemoryPlan, Infeasible> {
+/// The plan for one program, if there is one.
+fn joint_plan(joint: &Joint<'_>) -> Option<MemoryPlan> {
     // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
-    let sure = Dynamic.plan(joint.problem).or_else(|refusal| leanest(joint, refusal))?;
+    let sure = dynamic::found(joint.problem).or_else(|| leanest(joint).find_map(|fates| joint.least(&fates)))?;
     let mut search = Search::new(joint);
     search.offer(&sure);
     if !joint.streams()
         && !search.perfect()
-        && let Ok(plan) = Checkpoint.plan(joint.problem)
+        && let Some(plan) = checkpoint::found(joint.problem)
     {
         search.offer(&plan);
     }
     let best = search.run();
-    Ok(best.unwrap_or(sure))
+    Some(best.unwrap_or(sure))
 }
 
 /// The plan for the program that some seeds say is faster, and for the other one where that has none.
-fn better(
-    plain: &Joint<'_>,
-    encoded: &Joint<'_>,
-    variants: BTreeMap<NodeId, VariantId>,
-) -> Result<MemoryPlan, Infeasible> {
+fn better(plain: &Joint<'_>, encoded: &Joint<'_>, variants: BTreeMap<NodeId, VariantId>) -> Option<MemoryPlan> {
     let with_masks = || joint_plan(encoded).map(|plan| with(variants.clone(), plan));
-    let least = |a: Infeasible, b: Infeasible| if b.floor < a.floor { b } else { a };
     if glance(encoded, GLANCES) <= glance(plain, GLANCES) {
-        with_masks().or_else(|refusal| joint_plan(plain).map_err(|other| least(refusal, other)))
+        with_masks().or_else(|| joint_plan(plain))
     } else {
-        joint_plan(plain).or_else(|refusal| with_masks().map_err(|other| least(refusal, other)))
+        joint_plan(plain).or_else(with_masks)
     }
 }
 
@@ -135,24 +131,44 @@ fn looks(joint: &Joint<'_>) -> usize {
     (LOOKED_STEPS / joint.problem.program.n_steps().max(1)).clamp(20, 10_000)
 }
 
-/// The best plan found with the problem's homes.
-fn searched(problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-    let keep = KeepAll { algorithms: Algorithms::PerformanceOptimal };
+/// The best plan found with the problem's homes, if there is one.
+fn searched(problem: &Problem<'_>) -> Option<MemoryPlan> {
+    let keep = |problem: &Problem<'_>| fits(problem, &Algorithms::PerformanceOptimal.plan(problem), &[]);
     if problem.budgets.device.is_none() {
-        return keep.plan(problem);
+        return keep(problem);
     }
     let plain = problem.plain();
     let joint = Joint::new(&plain, "hybrid").in_pieces();
     // Where parameters stream, keeping all the rest need not be fastest.
-    let kept = if joint.streams() { None } else { keep.plan(&plain).ok() };
-    let Some(encoded) = problem.with_encodings() else { return kept.map_or_else(|| joint_plan(&joint), Ok) };
+    let kept = if joint.streams() { None } else { keep(&plain) };
+    let Some(encoded) = problem.with_encodings() else { return kept.or_else(|| joint_plan(&joint)) };
     let encoded = Joint::new(&encoded, "hybrid").in_pieces();
     match kept {
         // What is quicker just below the peak of `none` is quicker above it, too.
-        Some(plan) if joint.oracle() <= encoded.oracle() => Ok(plan),
-        Some(plan) => Ok(keep.plan(encoded.problem).map_or(plan, |plan| with(problem.variants(), plan))),
+        Some(plan) if joint.oracle() <= encoded.oracle() => Some(plan),
+        Some(plan) => Some(keep(encoded.problem).map_or(plan, |plan| with(problem.variants(), plan))),
         None => better(&joint, &encoded, problem.variants()),
     }
+}
+
+/// Why there is none with the problem's homes: the least floor of both programs.
+fn refusal(problem: &Problem<'_>) -> Infeasible {
+    let of = |problem: Problem<'_>| {
+        let joint = Joint::new(&problem, "hybrid").in_pieces();
+        let lean = leanest(&joint).filter_map(|fates| joint.lacking(&fates));
+        lean.fold(dynamic::refusal(&problem), lesser)
+    };
+    let (plain, encoded) = (of(problem.plain()), problem.with_encodings().map(of));
+    let least = match encoded {
+        Some(encoded) => lesser(encoded, plain),
+        None => plain,
+    };
+    Infeasible { policy: "hybrid".to_string(), ..least }
+}
+
+/// The refusal of the lower floor, the first of equals.
+fn lesser(first: Infeasible, second: Infeasible) -> Infeasible {
+    if second.floor < first.floor { second } else { first }
 }
 
 /// The least seconds of a few seeds, as estimated; `None` where none of them fits.
@@ -342,17 +358,9 @@ fn changed(joint: &Joint<'_>, decision: &Decision, which: impl Iterator<Item = u
     (next != *decision).then_some(next)
 }
 
-/// The first of the leanest decisions that fits, with the least workspace of each kernel; else how much the best of them
-/// lacks.
-fn leanest(joint: &Joint<'_>, mut least: Infeasible) -> Result<MemoryPlan, Infeasible> {
-    for checkpoint in [Fate::OffloadEach, Fate::Offload, Fate::Keep] {
-        for stride in [1, 2, 4, 8] {
-            match joint.least(&strided(joint, stride, checkpoint)) {
-                Some(Ok(plan)) => return Ok(plan),
-                Some(Err(refusal)) if refusal.floor < least.floor => least = refusal,
-                _ => {}
-            }
-        }
-    }
-    Err(Infeasible { policy: "hybrid".to_string(), ..least })
+/// The leanest decisions, one of which fits where one does, with the least workspace of each kernel.
+fn leanest(joint: &Joint<'_>) -> impl Iterator<Item = Vec<Fate>> {
+    let checkpoints = [Fate::OffloadEach, Fate::Offload, Fate::Keep];
+    let ways = checkpoints.into_iter().flat_map(|checkpoint| [1, 2, 4, 8].map(|stride| (stride, checkpoint)));
+    ways.map(|(stride, checkpoint)| strided(joint, stride, checkpoint))
 }

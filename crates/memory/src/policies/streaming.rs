@@ -9,6 +9,7 @@
 
 use super::optimal;
 use crate::{Infeasible, MemoryPlan, Options, Problem, State, compile, step_time_bound};
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use vdnn_graph::{Role, ValueId};
 use vdnn_sim::simulate;
@@ -29,56 +30,68 @@ const SEARCH_GAINS: f64 = 0.15;
 const SHARES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 /// The better of the plans that `searched` finds with all at home and with the most `promising` share streaming, whose
-/// estimate that gives.
+/// estimate that gives. Where there is neither, the `refusal` of the lower floor.
 pub(super) fn plan(
     problem: &Problem<'_>,
-    searched: impl Fn(&Problem<'_>) -> Result<MemoryPlan, Infeasible>,
+    searched: impl Fn(&Problem<'_>) -> Option<MemoryPlan>,
+    refusal: impl Fn(&Problem<'_>) -> Infeasible,
     promising: impl Fn(&Problem<'_>) -> Option<f64>,
 ) -> Result<MemoryPlan, Infeasible> {
-    let at_home = optimal::of_tiny(problem, "hybrid").unwrap_or_else(|| searched(problem));
-    if problem.options.state != State::Auto || problem.budgets.device.is_none() {
+    let tiny = optimal::of_tiny(problem, "hybrid");
+    let at_home = tiny.as_ref().map_or_else(|| searched(problem), |planned| planned.as_ref().ok().cloned());
+    let shares = if problem.options.state == State::Auto { shares(problem) } else { Vec::new() };
+    if let Some(plan) = fastest(problem, &shares, at_home, searched, promising) {
+        return Ok(plan);
+    }
+    let at_home = tiny.and_then(Result::err).unwrap_or_else(|| refusal(problem));
+    let all = shares.last().map(|all| streaming(problem, all, refusal));
+    Err(all.filter(|all| all.floor < at_home.floor).unwrap_or(at_home))
+}
+
+/// The plan with all at home, or a faster one with some share streaming.
+fn fastest(
+    problem: &Problem<'_>,
+    shares: &[BTreeSet<ValueId>],
+    at_home: Option<MemoryPlan>,
+    searched: impl Fn(&Problem<'_>) -> Option<MemoryPlan>,
+    promising: impl Fn(&Problem<'_>) -> Option<f64>,
+) -> Option<MemoryPlan> {
+    if shares.is_empty() || problem.budgets.device.is_none() {
         return at_home;
     }
     let least = at_home.as_ref().map_or(f64::INFINITY, |plan| seconds(problem, plan));
     let short = problem.program.n_steps() <= SHORT;
     let slow = 1.0 + if short { SLOW_SHORT } else { SLOW };
-    if at_home.is_ok() && (least <= oracle(problem) * slow || least <= step_time_bound(problem).seconds * slow) {
+    // No plan is faster.
+    let bound = LazyCell::new(|| step_time_bound(problem).seconds);
+    let there = at_home.is_some();
+    if there && (least <= oracle(problem) * slow || least <= *bound * slow) {
         return at_home;
     }
     let estimate = |streamed| streaming(problem, streamed, &promising).unwrap_or(f64::INFINITY);
-    let shares = shares(problem);
     let estimates: Vec<f64> = shares.iter().map(estimate).collect();
     let best = estimates.iter().copied().fold(f64::INFINITY, f64::min);
     // Where nothing is estimated to fit, all of it streams: that decides whether there is a plan.
     let chosen = estimates.iter().rposition(|&estimate| estimate <= best * (1.0 + LIKE));
     let Some(chosen) = chosen else { return at_home };
     let hope = if short { SEARCH_GAINS } else { 0.0 };
-    if at_home.is_ok() && best >= least * (1.0 + hope) {
+    if there && best >= least * (1.0 + hope) {
         return at_home;
     }
     let find = |share: usize| {
-        let found = streaming(problem, &shares[share], &searched);
-        found.map(|plan| MemoryPlan { streamed: shares[share].clone(), ..plan })
+        let plan = MemoryPlan { streamed: shares[share].clone(), ..streaming(problem, &shares[share], &searched)? };
+        Some((seconds(problem, &plan), plan))
     };
     let mut found = find(chosen);
-    let far = found.as_ref().map_or(at_home.is_err(), |plan| is_far(problem, plan));
+    let far = found.as_ref().map_or(!there, |found| found.0 > *bound * (1.0 + FAR));
     if far && chosen + 1 < shares.len() {
         let all = find(shares.len() - 1);
-        let better =
-            |all: &MemoryPlan| found.as_ref().is_ok_and(|plan| seconds(problem, plan) <= seconds(problem, all));
-        found = if all.as_ref().is_ok_and(|plan| !better(plan)) || found.is_err() { all } else { found };
+        let faster = |all: &(f64, MemoryPlan)| found.as_ref().is_none_or(|found| all.0 < found.0);
+        if all.as_ref().is_some_and(faster) {
+            found = all;
+        }
     }
-    match (found, at_home) {
-        (Ok(plan), at_home) if at_home.is_err() || seconds(problem, &plan) < least => Ok(plan),
-        (Ok(_), at_home) => at_home,
-        (Err(refusal), Err(other)) => Err(if refusal.floor < other.floor { refusal } else { other }),
-        (Err(_), at_home) => at_home,
-    }
-}
-
-/// Whether a plan is so much slower than the lower bound that it is worth to look on.
-fn is_far(problem: &Problem<'_>, plan: &MemoryPlan) -> bool {
-    seconds(problem, plan) > step_time_bound(problem).seconds * (1.0 + FAR)
+    found.filter(|found| !there || found.0 < least).map(|(_, plan)| plan).or(at_home)
 }
 
 /// What `of` says of the problem when `streamed` have their homes in host memory.
