@@ -188,7 +188,7 @@ impl Intervals {
         let start = wrap.map_or(accesses[0].step, |(_, (_, fetch))| fetch);
         let mut stretch = Stretch { root, index: 0, start, end: start, bytes };
         let first = self.stretches.len();
-        let gaps = liveness.gaps(root).filter(|_| decided.leaves[root.index()]);
+        let gaps = liveness.gaps(root).filter(|_| decided.leaves(root));
         for gap in gaps {
             match decided.residency(&gap) {
                 Residency::Keep => {}
@@ -307,14 +307,12 @@ impl Intervals {
 /// What a plan and windows beside it decide, by gap.
 struct Decided<'a> {
     plan: &'a MemoryPlan,
-    /// Open windows by root and the step that ends their gap.
+    /// Open windows by root and the step that ends their gap; what the plan says by root and the use that ends it.
     windows: Vec<&'a Window>,
-    /// What the plan says, by root and the use that ends the gap.
     planned: Vec<(Use, Residency)>,
-    /// By root: where that begins, and how much there is.
-    spans: Vec<(u32, u32)>,
-    /// By root: whether it leaves in any gap, as a window or as the plan says. Most do not.
-    leaves: Vec<bool>,
+    /// By root: which of these are its own. Most have none.
+    own_windows: Vec<(u32, u32)>,
+    own_planned: Vec<(u32, u32)>,
 }
 
 impl<'a> Decided<'a> {
@@ -322,15 +320,15 @@ impl<'a> Decided<'a> {
         let mut windows: Vec<&Window> = windows.iter().filter(|window| !window.is_empty()).collect();
         windows.sort_by_key(|window| (window.gap.root, window.gap.to.step));
         let n = problem.program.graph.values().len();
-        let (mut spans, mut leaves) = (vec![(0, 0); n], vec![false; n]);
-        for (at, (root, _)) in (0..).zip(plan.gaps.keys()) {
-            let (start, len) = &mut spans[root.index()];
-            (*start, *len) = (at - *len, *len + 1);
-            leaves[root.index()] = true;
-        }
-        windows.iter().for_each(|window| leaves[window.gap.root.index()] = true);
+        let own_windows = own(n, windows.iter().map(|window| window.gap.root));
+        let own_planned = own(n, plan.gaps.keys().map(|&(root, _)| root));
         let planned = plan.gaps.iter().map(|(&(_, ends), &residency)| (ends, residency)).collect();
-        Decided { plan, windows, planned, spans, leaves }
+        Decided { plan, windows, planned, own_windows, own_planned }
+    }
+
+    /// Whether a storage leaves in any gap.
+    fn leaves(&self, root: ValueId) -> bool {
+        self.own_windows[root.index()].1 > 0 || self.own_planned[root.index()].1 > 0
     }
 
     /// When what streams is given back after its last use and taken again before its first: as short as can be if nothing
@@ -347,15 +345,28 @@ impl<'a> Decided<'a> {
     }
 
     fn residency(&self, gap: &Gap) -> Residency {
-        let key = (gap.root, gap.to.step);
-        if let Ok(found) = self.windows.binary_search_by_key(&key, |window| (window.gap.root, window.gap.to.step)) {
-            return self.windows[found].residency();
+        let windows = of_root(&self.windows, self.own_windows[gap.root.index()]);
+        if let Ok(found) = windows.binary_search_by_key(&gap.to.step, |window| window.gap.to.step) {
+            return windows[found].residency();
         }
-        let (start, len) = self.spans[gap.root.index()];
-        let planned = &self.planned[start as usize..(start + len) as usize];
+        let planned = of_root(&self.planned, self.own_planned[gap.root.index()]);
         let ends = self.plan.order[gap.to.step.index()];
         planned.binary_search_by_key(&ends, |planned| planned.0).map_or(Residency::Keep, |found| planned[found].1)
     }
+}
+
+/// By root, of `n` values: where its own begin among many that are sorted by root, and how many there are.
+fn own(n: usize, roots: impl Iterator<Item = ValueId>) -> Vec<(u32, u32)> {
+    let mut own = vec![(0, 0); n];
+    for (at, root) in (0..).zip(roots) {
+        let (start, len) = &mut own[root.index()];
+        (*start, *len) = (at - *len, *len + 1);
+    }
+    own
+}
+
+fn of_root<T>(all: &[T], (start, len): (u32, u32)) -> &[T] {
+    &all[start as usize..(start + len) as usize]
 }
 
 /// By window: whether a copy that an earlier one of the same storage made is still valid, so that nothing is copied down.

@@ -11,9 +11,9 @@
 use super::{Arranged, Decision, Joint};
 use crate::estimate::Pace;
 use crate::stream::with_streamed;
-use crate::stretch::Intervals;
+use crate::stretch::Window;
 use crate::window::tight;
-use crate::{Gap, MemoryPlan};
+use crate::{Gap, Liveness, MemoryPlan};
 use std::collections::BTreeSet;
 use vdnn_graph::{Step, ValueId};
 use vdnn_tensor::Bytes;
@@ -52,14 +52,28 @@ impl Joint<'_> {
         }
         let fullest = Step(live.iter().position(|&bytes| bytes == most).unwrap_or(0) as u32);
         let overflow = live.iter().map(|bytes| bytes.saturating_sub(room) as f64).sum();
-        let intervals = Intervals::without_workspaces(self.problem, plan, liveness, &windows).ok()?;
-        let there = intervals.stretches.iter().filter(|stretch| stretch.start <= fullest && fullest <= stretch.end);
-        let uses = |&i: &usize| {
+        let there = self.there(plan, liveness, &windows, fullest);
+        let (used, idle) = there.into_iter().partition(|&i| {
             let accesses = liveness.accesses(self.candidates[i].root);
             accesses.binary_search_by_key(&fullest, |access| access.step).is_ok()
-        };
-        let (used, idle) = there.filter_map(|stretch| self.number(stretch.root)).partition(uses);
+        });
         Some(Crowd { excess: most - room, overflow, seconds, idle, used, wanted: self.wanted(plan, fullest) })
+    }
+
+    /// The candidates that are on the device in a step.
+    fn there(&self, plan: &MemoryPlan, liveness: &Liveness, windows: &[Window], step: Step) -> Vec<usize> {
+        let mut away = vec![false; self.candidates.len()];
+        let open = windows.iter().filter(|window| window.release <= step && step < window.fetch);
+        open.filter_map(|window| self.number(window.gap.root)).for_each(|i| away[i] = true);
+        let is_there = |&i: &usize| {
+            let root = self.candidates[i].root;
+            let accesses = liveness.accesses(root);
+            let next = accesses.partition_point(|access| access.step < step);
+            let Some(ends) = accesses.get(next).map(|access| access.step) else { return false };
+            let dropped = || plan.gaps.contains_key(&(root, plan.order[ends.index()]));
+            ends == step || (next > 0 && !away[i] && !dropped())
+        };
+        (0..self.candidates.len()).filter(is_there).collect()
     }
 
     /// Seconds of the kernels at their fastest, and of the copies that links do not carry beside them.

@@ -62,10 +62,13 @@ fn fastest(
     let least = at_home.as_ref().map_or(f64::INFINITY, |plan| seconds(problem, plan));
     let short = problem.program.n_steps() <= SHORT;
     let slow = 1.0 + if short { SLOW_SHORT } else { SLOW };
-    // No plan is faster.
-    let bound = LazyCell::new(|| step_time_bound(problem).seconds);
+    // No plan is faster than the lesser of the bounds of both programs.
+    let plain = LazyCell::new(|| step_time_bound(&problem.plain()).seconds);
+    let encoded =
+        LazyCell::new(|| problem.with_encodings().map_or(f64::INFINITY, |other| step_time_bound(&other).seconds));
+    let is_near = |seconds: f64, share: f64| seconds <= *plain * share && seconds <= *encoded * share;
     let there = at_home.is_some();
-    if there && (least <= oracle(problem) * slow || least <= *bound * slow) {
+    if there && (least <= oracle(problem) * slow || is_near(least, slow)) {
         return at_home;
     }
     let estimate = |streamed| streaming(problem, streamed, &promising).unwrap_or(f64::INFINITY);
@@ -83,8 +86,8 @@ fn fastest(
         Some((seconds(problem, &plan), plan))
     };
     let mut found = find(chosen);
-    let far = found.as_ref().map_or(!there, |found| found.0 > *bound * (1.0 + FAR));
-    if far && chosen + 1 < shares.len() {
+    let far = |found: &(f64, MemoryPlan)| !is_near(found.0, 1.0 + FAR);
+    if chosen + 1 < shares.len() && found.as_ref().map_or(!there, far) {
         let all = find(shares.len() - 1);
         let faster = |all: &(f64, MemoryPlan)| found.as_ref().is_none_or(|found| all.0 < found.0);
         if all.as_ref().is_some_and(faster) {
