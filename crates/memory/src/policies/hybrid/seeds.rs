@@ -32,7 +32,8 @@ pub(super) fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
             fates.push(once);
         }
     }
-    for (kept, waiting) in PACED.iter().flat_map(|(kept, waiting)| waiting.iter().map(move |waiting| (*kept, *waiting))) {
+    for (kept, waiting) in PACED.iter().flat_map(|(kept, waiting)| waiting.iter().map(move |waiting| (*kept, *waiting)))
+    {
         let once = paced(joint, kept, waiting);
         fates.push(once.iter().copied().map(Fate::each).collect());
         fates.push(once);
