@@ -3,7 +3,7 @@
 
 use crate::succeeds;
 
-const PROFILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/profiles/h200-bf16.json");
+const PROFILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/profiles/h200-bf16-resnet50.json");
 
 /// By budget in MiB: how many times the bound a plan may take. Three maps of the first stage are 1,176 MiB, and the images 147.
 const BUDGETS: [(u64, f64); 2] = [(2200, 1.12), (3000, 1.06)];
