@@ -32,17 +32,23 @@ pub(super) fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
             fates.push(once);
         }
     }
-    for (kept, waiting) in PACED.iter().flat_map(|(kept, waiting)| waiting.iter().map(move |waiting| (*kept, *waiting)))
-    {
-        let once = paced(joint, kept, waiting);
-        fates.push(once.iter().copied().map(Fate::each).collect());
-        fates.push(once);
-    }
     for stride in STRIDES {
         for checkpoint in [Fate::Keep, Fate::Offload, Fate::OffloadEach] {
             fates.push(strided(joint, stride, checkpoint));
         }
     }
+    with_reserves(&fates)
+}
+
+/// Decisions whose copies keep pace with the kernels.
+pub(super) fn paced_seeds(joint: &Joint<'_>) -> Vec<Decision> {
+    let shares = PACED.iter().flat_map(|(kept, waiting)| waiting.iter().map(move |waiting| (*kept, *waiting)));
+    let once: Vec<Vec<Fate>> = shares.map(|(kept, waiting)| paced(joint, kept, waiting)).collect();
+    let each = once.iter().map(|once| once.iter().copied().map(Fate::each).collect());
+    with_reserves(&each.chain(once.iter().cloned()).collect::<Vec<_>>())
+}
+
+fn with_reserves(fates: &[Vec<Fate>]) -> Vec<Decision> {
     let mut decisions: Vec<Decision> = Vec::new();
     for reserve in RESERVES {
         decisions.extend(fates.iter().map(|fates| Decision { fates: fates.clone(), reserve, patience: PATIENCE }));
