@@ -37,6 +37,9 @@ pub struct ProfileArgs {
     /// Also the iterations of each batch split into so many parts, separated by commas; see `vdnn plan --help`.
     #[arg(long, value_name = "K", value_delimiter = ',')]
     split_batch: Vec<u64>,
+    /// Also the iterations of networks that are fed images as bytes; see `vdnn plan --help`.
+    #[arg(long)]
+    bytes: bool,
     /// The GPU.
     #[arg(long, default_value = "cuda")]
     device: DeviceName,
@@ -112,7 +115,7 @@ fn pieces(text: &str) -> Result<u64, String> {
 }
 
 /// The training iterations asked for, plain and encoded, with the batch divided by each of `pieces` that divides it: SGD with
-/// momentum, each network's own image size.
+/// momentum, each network's own image size. Whole batches also with images as bytes, where asked for, and split.
 fn graphs(args: &ProfileArgs, pieces: &[u64]) -> Result<Vec<Graph>> {
     let mut graphs = Vec::new();
     for model in &args.models {
@@ -123,10 +126,16 @@ fn graphs(args: &ProfileArgs, pieces: &[u64]) -> Result<Vec<Graph>> {
             }
             for &dtype in &args.dtypes {
                 let model = ModelArgs { batch_size, dtype, fuse: args.fuse, ..ModelArgs::of(model) };
-                graphs.extend(iteration(&model)?);
-                let splits = args.split_batch.iter().filter(|_| pieces == 1);
-                for &parts in splits {
-                    graphs.extend(iteration(&ModelArgs { split_batch: Some(parts), ..model.clone() })?);
+                graphs.extend(iterations(&model, resolve::FromData::default())?);
+                if pieces > 1 {
+                    continue;
+                }
+                if args.bytes {
+                    graphs.extend(iterations(&model, resolve::FromData::bytes_for(&model)?)?);
+                }
+                for &parts in &args.split_batch {
+                    let split = ModelArgs { split_batch: Some(parts), ..model.clone() };
+                    graphs.extend(iterations(&split, resolve::FromData::default())?);
                 }
             }
         }
@@ -134,11 +143,15 @@ fn graphs(args: &ProfileArgs, pieces: &[u64]) -> Result<Vec<Graph>> {
     Ok(graphs)
 }
 
-/// A training iteration, plain and encoded.
-fn iteration(model: &ModelArgs) -> Result<Vec<Graph>> {
-    let build = resolve::network(model, resolve::FromData::default(), 0)?;
+/// The training iterations that a budget chooses from, plain and encoded.
+fn iterations(model: &ModelArgs, data: resolve::FromData) -> Result<Vec<Graph>> {
+    let build = resolve::network(model, data, 0)?;
     let net = program::network(&build, model.batch_size, Mode::Train)?;
-    let program = program::training(net, &Optimization::sgd(0.9, 5e-4))?;
-    let encoded = vdnn_autograd::encode(&program)?;
-    Ok(std::iter::once(program.graph).chain(encoded.map(|encoded| encoded.graph)).collect())
+    let mut graphs = Vec::new();
+    for program in program::training_within(net, &Optimization::sgd(0.9, 5e-4), Some(u64::MAX))? {
+        let encoded = vdnn_autograd::encode(&program)?;
+        graphs.push(program.graph);
+        graphs.extend(encoded.map(|encoded| encoded.graph));
+    }
+    Ok(graphs)
 }
