@@ -20,6 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sha2::{Digest, Sha256};
 use vdnn_graph::{Graph, Node};
 use vdnn_schedule::Choice;
 use vdnn_tensor::TensorType;
@@ -33,7 +34,7 @@ use super::product::{self, Algorithm, LARGE, SMALL};
 use super::site::{EMPTY, OWN, Plans, Site};
 use crate::CudaError;
 use crate::cudnn::{Listing, Plan, Precision, Target, Wanted};
-use crate::kernels::{self, Operand};
+use crate::kernels::{self, KernelLaunch, Operand};
 use crate::memory::fill_address;
 
 /// Seconds to launch a kernel, where nothing was measured.
@@ -89,6 +90,11 @@ impl<'a> Pattern<'a> {
 
     /// Sources of own kernels, if that is what it runs as.
     fn own_files(&self) -> BTreeSet<&'static str> {
+        self.own_launches().iter().map(|launch| launch.file).collect()
+    }
+
+    /// Launches of own kernels, if that is what it runs as.
+    fn own_launches(&self) -> Vec<KernelLaunch> {
         let plans = match (epilogue::statistics_of(self), &self.outputs[..]) {
             (Some(node), [y, mean, variance]) => vec![
                 kernels::prepare(&node.op, &[*y], &[*mean, *variance], 0),
@@ -96,7 +102,12 @@ impl<'a> Pattern<'a> {
             ],
             _ => vec![kernels::prepare(&self.node.op, &self.inputs, &self.outputs, 0)],
         };
-        plans.iter().flatten().flat_map(|plan| &plan.launches).map(|launch| launch.file).collect()
+        plans.into_iter().flatten().flat_map(|plan| plan.launches).collect()
+    }
+
+    /// What its own kernels are: other device code, or other grids, have other times. Empty without own kernels.
+    fn own_code(&self) -> String {
+        code_of(&self.own_launches())
     }
 
     /// Bytes of all operands.
@@ -109,6 +120,19 @@ impl<'a> Pattern<'a> {
         let all = self.inputs.iter().chain(&self.outputs).enumerate();
         let slices = all.filter(|(_, operand)| !operand.is_contiguous());
         slices.map(|(index, operand)| format!(" {index}+{}", operand.row_stride)).collect()
+    }
+}
+
+/// A short digest of what launches run: sources, functions, grids and blocks. Addresses do not count.
+fn code_of(launches: &[KernelLaunch]) -> String {
+    let mut hash = Sha256::new();
+    for KernelLaunch { file, function, grid, block, shared_bytes, args: _ } in launches {
+        hash.update(format!("{function} {grid:?} {block:?} {shared_bytes}\n{}", kernels::source(file).unwrap_or("")));
+    }
+    if launches.is_empty() {
+        String::new()
+    } else {
+        hash.finalize()[..6].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -316,7 +340,7 @@ impl Bench {
         if launches == 0 {
             return Ok(nothing(OWN));
         }
-        let key = format!("{}{} in {launches}", pattern.key, pattern.slices());
+        let key = format!("{}{} as {}", pattern.key, pattern.slices(), code_of(&plan.launches));
         if let Some(measured) = self.measured.find(&key) {
             return Ok(measured.choices.clone());
         }

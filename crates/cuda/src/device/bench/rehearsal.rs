@@ -285,12 +285,12 @@ fn shares(lap: f64, intervals: &[f64], launch: &LaunchTimes, launches: impl Iter
     seconds.iter().zip(&launches).map(share).collect()
 }
 
-/// The network as far as laps depend on it: its kernels in order, and what each runs as.
+/// The network as far as laps depend on it: its kernels in order, what each runs as, and what own ones are.
 fn key_of(patterns: &[Pattern<'_>], choices: &[Vec<Choice>]) -> String {
     let mut hash = Sha256::new();
     for (pattern, choices) in patterns.iter().zip(choices) {
         let algorithm = choices.first().map_or("", |fastest| &fastest.algorithm);
-        hash.update(format!("{}{} {algorithm}\n", pattern.key, pattern.slices()));
+        hash.update(format!("{}{} {algorithm} {}\n", pattern.key, pattern.slices(), pattern.own_code()));
     }
     hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }

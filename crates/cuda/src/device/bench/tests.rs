@@ -68,6 +68,23 @@ fn own_kernels_name_their_sources() {
     assert!(files[3].contains("relu.cu"));
 }
 
+/// A cache outlives a build: what a kernel took before its source or its grid changed is not what it takes now.
+#[test]
+fn own_kernels_are_known_by_their_code() {
+    let graph = forked();
+    let patterns = patterns(&graph);
+    assert_eq!(patterns[0].own_code(), "", "a convolution is cuDNN's");
+    let launches = patterns[3].own_launches();
+    let code = code_of(&launches);
+    assert_eq!(patterns[3].own_code(), code);
+    let [mut grid, mut file, mut moved] = [launches.clone(), launches.clone(), launches];
+    grid[0].grid[0] += 1;
+    file[0].file = "relu.bf16.cu";
+    moved[0].args[0] = kernels::KernelArg::U64(1 << 20);
+    assert!(code_of(&grid) != code && code_of(&file) != code);
+    assert_eq!(code_of(&moved), code, "wherever it lies");
+}
+
 #[test]
 fn keys_tell_deterministic_choices_from_others() {
     let graph = forked();
