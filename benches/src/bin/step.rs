@@ -26,7 +26,7 @@ struct Cli {
     /// Write a Chrome trace of one timed step here.
     #[arg(long)]
     trace: Option<PathBuf>,
-    /// Add a table of the launches of one timed step, by op.
+    /// Add tables of the launches by op: of one timed step, and of the prediction.
     #[arg(long)]
     kernels: bool,
     /// Write the schedule here, as JSON.
@@ -63,6 +63,7 @@ fn main() -> Result<()> {
     let timed = timed_step(&mut trainer, loaded, &cli)?;
     let planned = trainer.planned().clone();
     let predicted = simulate(&planned.schedule, &planned.kernels, &cli.setup.device.links())?;
+    let predicted_kernels = cli.kernels.then(|| kernel_table(&planned.program, &planned.schedule, &predicted));
     if let Some(path) = &cli.schedule {
         std::fs::write(path, planned.schedule.to_json())?;
     }
@@ -73,7 +74,7 @@ fn main() -> Result<()> {
         "deterministic": cli.setup.deterministic, "replay": !cli.setup.no_replay, "bytes": cli.setup.bytes, "staged": cli.setup.stage, "device": description.name, "details": description.details,
         "steps": cli.steps, "ms_median": at(0.5), "ms_min": at(0.0), "ms_p90": at(0.9), "ms": in_order,
         "images_per_second": cli.setup.batch_size as f64 / at(0.5) * 1e3,
-        "predicted_ms": predicted.seconds * 1e3, "timed": timed,
+        "predicted_ms": predicted.seconds * 1e3, "predicted_kernels": predicted_kernels, "timed": timed,
         "planned_peak_bytes": trainer.peak_bytes(Space::Device), "measured_peak_bytes": measured,
         "context_bytes": description.context_bytes, "host_peak_bytes": trainer.peak_bytes(Space::Host),
         "offload_bytes": planned.schedule.transfer_bytes(Direction::Offload),
