@@ -365,9 +365,8 @@ impl Bench {
     ) -> Result<Option<(f64, usize)>, Failure> {
         self.begin(gpu)?;
         let mut places = Places::default();
-        for operand in site.inputs.iter_mut().chain(&mut site.outputs) {
-            *operand = places.operand(operand);
-        }
+        site.inputs.iter_mut().for_each(|operand| *operand = places.read(operand));
+        site.outputs.iter_mut().for_each(|operand| *operand = places.operand(operand));
         let offset = places.bytes(workspace);
         let Some(base) = self.scratch.take(gpu, places.end())? else { return Ok(None) };
         for operand in site.inputs.iter_mut().chain(&mut site.outputs) {

@@ -1,5 +1,6 @@
 //! How long work takes on this GPU, on scratch memory that is given back before the arenas are taken.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -124,6 +125,8 @@ fn write_numbers(arena: &DeviceArena, stream: &Stream) -> Result<(), CudaError> 
 #[derive(Debug, Default)]
 pub(super) struct Places {
     end: u64,
+    /// Where operands lie that were read from so many bytes at an address.
+    read: BTreeMap<(u64, u64), u64>,
 }
 
 impl Places {
@@ -144,6 +147,18 @@ impl Places {
         let odd = pattern.address % ALIGNMENT;
         let offset = self.bytes(odd + pattern.span().max(pattern.ty.bytes())) + odd;
         Operand { address: offset, ..*pattern }
+    }
+
+    /// The same for what is read. What is read twice has one place, as it has where it belongs: members of a group are one launch
+    /// only where they read one learning rate.
+    pub fn read<'a>(&mut self, pattern: &Operand<'a>) -> Operand<'a> {
+        let key = (pattern.address, pattern.span());
+        let address = match self.read.get(&key) {
+            Some(&address) => address,
+            None => self.operand(pattern).address,
+        };
+        self.read.insert(key, address);
+        Operand { address, ..*pattern }
     }
 }
 
@@ -284,6 +299,17 @@ mod tests {
         assert_eq!((whole.address, odd.address, odd.row_stride), (0, 260, 7));
         assert!(last.address >= 260 + (2 * 7 + 5) * 4 && last.address.is_multiple_of(ALIGNMENT));
         assert_eq!(places.end(), last.address + 60);
+    }
+
+    #[test]
+    fn what_is_read_twice_has_one_place() {
+        let (vector, number) = (TensorType::new([100], DType::F32), TensorType::new([1], DType::F32));
+        let mut places = Places::default();
+        let mut at = |ty, address| places.read(&Operand::contiguous(ty, address)).address;
+        assert_eq!([at(&vector, 512), at(&number, 4096), at(&number, 4096)], [0, 512, 512]);
+        // A part that begins where the whole does is something else.
+        assert_eq!([at(&number, 512), at(&vector, 512)], [768, 0]);
+        assert_eq!(places.end(), 772);
     }
 
     #[test]

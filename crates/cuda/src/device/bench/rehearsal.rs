@@ -182,17 +182,12 @@ impl Pattern<'_> {
     /// The pattern with operands where memory of their kind begins, what that takes, and a workspace behind the outputs.
     fn on(mut self, at: &Needs, workspace: u64) -> (Self, Needs, Bytes) {
         let [mut inputs, mut positions, mut outputs] = [(); 3].map(|()| Places::default());
-        let place = |places: &mut Places, base: u64, operand: &mut Operand<'_>| {
-            let placed = places.operand(operand);
-            operand.address = base + placed.address;
-        };
         for operand in &mut self.inputs {
-            match is_index(operand.ty) {
-                true => place(&mut positions, at.positions, operand),
-                false => place(&mut inputs, at.inputs, operand),
-            }
+            let (places, base) =
+                if is_index(operand.ty) { (&mut positions, at.positions) } else { (&mut inputs, at.inputs) };
+            operand.address = base + places.read(operand).address;
         }
-        self.outputs.iter_mut().for_each(|operand| place(&mut outputs, at.outputs, operand));
+        self.outputs.iter_mut().for_each(|operand| operand.address = at.outputs + outputs.operand(operand).address);
         let offset = outputs.bytes(workspace);
         let needs = Needs { inputs: inputs.end(), positions: positions.end(), outputs: outputs.end() };
         (self, needs, Bytes { address: at.outputs + offset, bytes: workspace })
@@ -314,6 +309,36 @@ mod tests {
         let shares = shares(50e-6, &[103e-6, 4.5e-6], &launch, [1, 1].into_iter());
         assert_eq!(shares[1], 1e-6);
         assert!(shares[0] < 100e-6 && shares[0] > 50e-6);
+    }
+
+    /// Two members' updates in one launch, since they read one learning rate and one iteration.
+    #[test]
+    fn a_group_is_one_launch_on_the_stage_too() {
+        use vdnn_graph::op::{Group, Sgd};
+        use vdnn_graph::{Node, Op};
+        use vdnn_tensor::{DType, TensorType};
+        let (vector, number) = (TensorType::new([8], DType::F32), TensorType::new([1], DType::F32));
+        let count = TensorType::new([1], DType::U64);
+        let mut graph = vdnn_graph::Graph::new("updates");
+        graph.begin_layer("layer");
+        let x = graph.input("x", vector.clone()).unwrap();
+        graph.push("relu", Op::Relu, &[x]).unwrap();
+        let sgd = Sgd { momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false };
+        let group = Op::Group(Group { op: Box::new(Op::Sgd(sgd)), members: 2, inputs: 4 });
+        let node = Node { op: group, ..graph.nodes()[0].clone() };
+        let at = |ty, place: u64| Operand::contiguous(ty, place << 40);
+        let (rate, iteration) = (at(&number, 1), at(&count, 2));
+        let [one, other] = [[at(&vector, 3), at(&vector, 4)], [at(&vector, 5), at(&vector, 6)]];
+        let inputs = vec![one[0], one[1], rate, iteration, other[0], other[1], rate, iteration];
+        let (outputs, precision) = (vec![one[0], other[0]], crate::cudnn::Precision::Fp32);
+        let pattern = Pattern { node: &node, key: "key".to_string(), inputs, outputs, precision };
+        let launches = |pattern: &Pattern<'_>| {
+            kernels::prepare(&pattern.node.op, &pattern.inputs, &pattern.outputs, 0).unwrap().launches.len()
+        };
+        let (placed, _, _) = pattern.clone().on(&Needs { inputs: 1 << 20, positions: 2 << 20, outputs: 3 << 20 }, 0);
+        assert_eq!((launches(&pattern), launches(&placed)), (1, 1));
+        assert_eq!(placed.inputs[2].address, placed.inputs[6].address);
+        assert!(placed.outputs.iter().all(|output| output.address >= 3 << 20), "numbers that are read stay");
     }
 
     #[test]
