@@ -24,7 +24,7 @@ use crate::context::{Context, Event, Graph, Timing};
 use crate::device::chain::LaunchTimes;
 use crate::device::gpu::{Bytes, Work};
 use crate::device::measure::{Places, Scratch, is_index, median};
-use crate::kernels::{self, Operand};
+use crate::kernels;
 
 /// Seconds of laps before a look at whether the clock is where it stays. The limit on power acts within some hundredths of a second,
 /// but after a search with its many short kernels the clock may need seconds to come back.
@@ -293,6 +293,7 @@ fn key_of(patterns: &[Pattern<'_>], choices: &[Vec<Choice>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::Operand;
 
     #[test]
     fn shares_add_up_to_the_lap() {
