@@ -83,6 +83,11 @@ pub(crate) fn least_workspace(problem: &Problem<'_>, offered: Offered) -> BTreeM
     problem.program.graph.node_ids().map(|node| (node, number(node))).collect()
 }
 
+/// The fastest choice of a node whose workspace is no more than `room`.
+pub(crate) fn fastest_within(problem: &Problem<'_>, node: NodeId, offered: Offered, room: Bytes) -> Option<usize> {
+    step_down(offered.rows(problem, node), room)
+}
+
 /// The fastest choice whose workspace fits.
 fn step_down([whole, pieces]: [&[Choice]; 2], room: Bytes) -> Option<usize> {
     let fits = |choice: &Choice| choice.workspace <= room;

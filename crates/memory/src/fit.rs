@@ -72,7 +72,8 @@ fn fit<E>(
     for _ in 0..ATTEMPTS {
         room = room.saturating_sub(excess);
         let live = least.live.clone();
-        let mut candidate = attempt(lengthen(problem, live, &first.windows, &least.windows, room));
+        let mut candidate =
+            attempt(lengthen(problem, live, (&first.windows, &least.windows), room, Streamed::Lengthened));
         if candidate.extent() <= budget {
             return Ok(candidate.fitted());
         }
@@ -166,7 +167,7 @@ pub(crate) fn windows_within(
     plan: &MemoryPlan,
     (liveness, held): (&Liveness, &Held),
     gaps: &[Gap],
-    room: Bytes,
+    (room, streamed): (Bytes, Streamed),
 ) -> Option<(f64, Vec<Window>)> {
     let workspaces = problem.by_step(plan, |choice| choice.workspace);
     let live = |chosen: &[Window]| {
@@ -184,7 +185,7 @@ pub(crate) fn windows_within(
     if most(&least) > room {
         return None;
     }
-    let windows = lengthen(problem, least, &relaxed, &tight, room);
+    let windows = lengthen(problem, least, (&relaxed, &tight), room, streamed);
     let seconds = starts_under(problem, &pace, &copies, &windows).last().copied()?;
     Some((seconds, windows))
 }
@@ -206,6 +207,21 @@ pub(crate) fn with_windows(plan: &MemoryPlan, chosen: &[Window]) -> MemoryPlan {
     plan
 }
 
+/// What becomes of windows that wrap around the iteration, those of what streams, where the room does not suffice for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Streamed {
+    /// They are lengthened like all others, which then have less room.
+    Lengthened,
+    /// They stay as short as the rules allow.
+    Tight,
+}
+
+impl Streamed {
+    fn or(self, relaxed: Step, tight: Step) -> Step {
+        if self == Streamed::Lengthened { relaxed } else { tight }
+    }
+}
+
 /// Lengthens the tight windows towards the relaxed ones, step by step, as far as every step holds at most `room` bytes. `live`
 /// is what each step holds under the tight ones.
 ///
@@ -214,12 +230,14 @@ pub(crate) fn with_windows(plan: &MemoryPlan, chosen: &[Window]) -> MemoryPlan {
 fn lengthen(
     problem: &Problem<'_>,
     mut live: Vec<Bytes>,
-    relaxed: &[Window],
-    tight: &[Window],
+    (relaxed, tight): (&[Window], &[Window]),
     room: Bytes,
+    streamed: Streamed,
 ) -> Vec<Window> {
     let mut chosen = tight.to_vec();
     let bytes = |i: usize| problem.program.aliases.storage_bytes(tight[i].gap.root);
+    // What streams is fetched before it is released, since the iteration ends in between.
+    let wraps = |i: usize| tight[i].gap.wraps();
     let mut take = |step: u32, bytes: Bytes| {
         let fits = live[step as usize].saturating_add(bytes) <= room;
         if fits {
@@ -231,7 +249,11 @@ fn lengthen(
     let mut order: Vec<usize> = (0..tight.len()).filter(|&i| !tight[i].is_empty()).collect();
     order.sort_by_key(|&i| (tight[i].gap.from.step, tight[i].gap.root));
     for &i in &order {
-        let latest = relaxed[i].release.min(tight[i].fetch);
+        let latest = if wraps(i) {
+            streamed.or(relaxed[i].release, tight[i].release)
+        } else {
+            relaxed[i].release.min(tight[i].fetch)
+        };
         while chosen[i].release < latest && take(chosen[i].release.0, bytes(i)) {
             chosen[i].release.0 += 1;
         }
@@ -239,7 +261,12 @@ fn lengthen(
     order.sort_by_key(|&i| (tight[i].gap.to.step, tight[i].gap.root));
     let mut not_before = Step(0);
     for &i in &order {
-        let earliest = relaxed[i].fetch.max(chosen[i].release).max(not_before);
+        let earliest = if wraps(i) {
+            streamed.or(relaxed[i].fetch, tight[i].fetch)
+        } else {
+            relaxed[i].fetch.max(chosen[i].release)
+        };
+        let earliest = earliest.max(not_before);
         while chosen[i].fetch > earliest && take(chosen[i].fetch.0 - 1, bytes(i)) {
             chosen[i].fetch.0 -= 1;
         }

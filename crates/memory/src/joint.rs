@@ -17,14 +17,14 @@ pub(crate) use crowd::Crowd;
 use self::held::HeldAnyway;
 use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::compile::compile_unplaced;
-use crate::fit::{fits, peak_of, windows_within, with_windows};
+use crate::fit::{Streamed, fits, peak_of, windows_within, with_windows};
 use crate::held::Held;
 use crate::liveness::Operands;
 use crate::recompute::{Makers, recompute_within, repeatable};
 use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget};
 use std::collections::BTreeMap;
 use vdnn_graph::{NodeId, Phase, Role, Step, ValueId};
-use vdnn_sim::simulate;
+use vdnn_sim::{Links, simulate};
 use vdnn_tensor::Bytes;
 
 /// Walks of [`Joint::settle`], each leaving more room for fragmentation.
@@ -82,8 +82,6 @@ pub(crate) struct Candidate {
     pub gap: Gap,
     /// Seconds of the kernels that write it, at their fastest.
     pub rerun_seconds: f64,
-    /// When its gap begins if the fastest kernels run back to back, in seconds.
-    pub idle_from: f64,
     /// Whether it can be made again as long as everything else is kept.
     pub repeatable: bool,
     /// Whether it is a small part of what its kernel holds, like a mask: to make it again takes more room than it gives.
@@ -96,6 +94,9 @@ pub(crate) struct Joint<'a> {
     pub candidates: Vec<Candidate>,
     /// Seconds of forward and of the rest at the fastest.
     pub halves: [f64; 2],
+    /// What windows are chosen for.
+    pub links: Links,
+    streamed: Streamed,
     policy: &'static str,
     offered: Offered,
     makers: Makers<'a>,
@@ -147,12 +148,6 @@ impl<'a> Joint<'a> {
                 roots.iter().for_each(|root| rerun[root.index()] += seconds);
             }
         }
-        let order = MemoryPlan::keep_all(program).order;
-        let after = |now: &mut f64, node| {
-            *now += problem.kernels.of(node)[0].seconds;
-            Some(*now)
-        };
-        let ends: Vec<f64> = order.iter().map(|u| u.node).scan(0.0, after).collect();
         let mut candidates: Vec<Candidate> = liveness
             .roots()
             .iter()
@@ -163,7 +158,6 @@ impl<'a> Joint<'a> {
                 bytes: program.aliases.storage_bytes(gap.root),
                 gap,
                 rerun_seconds: rerun[gap.root.index()],
-                idle_from: ends[gap.from.step.index()],
                 repeatable: true,
                 light: is_light(problem, gap.root),
             })
@@ -177,8 +171,22 @@ impl<'a> Joint<'a> {
         let (offered, operands) = (Offered::Whole, Operands::of(program, problem.homes));
         let leanest = least_workspace(problem, offered);
         let held = HeldAnyway::of(problem, &liveness, &candidates, &leanest);
-        let mut joint =
-            Joint { problem, candidates, halves, policy, offered, makers, operands, leanest, held, pressure, numbers };
+        let (links, streamed) = (problem.links, Streamed::Lengthened);
+        let mut joint = Joint {
+            problem,
+            candidates,
+            halves,
+            links,
+            streamed,
+            policy,
+            offered,
+            makers,
+            operands,
+            leanest,
+            held,
+            pressure,
+            numbers,
+        };
         joint.find_repeatable();
         joint
     }
@@ -189,6 +197,16 @@ impl<'a> Joint<'a> {
         let leanest = least_workspace(self.problem, offered);
         let held = HeldAnyway::of(self.problem, &self.problem.liveness(), &self.candidates, &leanest);
         Joint { offered, leanest, held, ..self }
+    }
+
+    /// The same with windows as other links would want them.
+    pub fn with_windows_for(self, links: Links) -> Self {
+        Joint { links, ..self }
+    }
+
+    /// The same with windows of what streams as short as can be where not all have room.
+    pub fn with_short_streams(self) -> Self {
+        Joint { streamed: Streamed::Tight, ..self }
     }
 
     /// Leaves out what cannot be made again.
@@ -281,17 +299,23 @@ impl<'a> Joint<'a> {
         let arranged = self.arrange((&decision.fates, decision.patience))?;
         let plan = self.algorithms(&arranged, decision, room)?;
         let about = (&arranged.liveness, &arranged.held);
-        windows_within(self.problem, &plan, about, &arranged.gaps, room).map(|(seconds, _)| seconds)
+        windows_within(&self.for_windows(), &plan, about, &arranged.gaps, (room, self.streamed))
+            .map(|(seconds, _)| seconds)
     }
 
-    /// A whole plan for a decision, addresses within the budget included, and the room at which they fitted. Windows as long
-    /// as live bytes allow first; where those do not find addresses, shorter ones.
-    pub fn settle(&self, decision: &Decision) -> Option<(MemoryPlan, Bytes)> {
+    fn for_windows(&self) -> Problem<'a> {
+        Problem { links: self.links, ..*self.problem }
+    }
+
+    /// A whole plan for a decision, addresses within the budget included, and the room at which they fitted: `room` at most.
+    /// Windows as long as live bytes allow first; where those do not find addresses, shorter ones.
+    pub fn settle(&self, decision: &Decision, room: Bytes) -> Option<(MemoryPlan, Bytes)> {
         let arranged = self.arrange((&decision.fates, decision.patience))?;
         let long = |room: Bytes| {
             let chosen = self.algorithms(&arranged, decision, room)?;
             let about = (&arranged.liveness, &arranged.held);
-            let (_, windows) = windows_within(self.problem, &chosen, about, &arranged.gaps, room)?;
+            let (_, windows) =
+                windows_within(&self.for_windows(), &chosen, about, &arranged.gaps, (room, self.streamed))?;
             let plan = with_windows(&chosen, &windows);
             Some((peak_of(self.problem, &plan, &arranged.liveness), Some(plan)))
         };
@@ -302,13 +326,16 @@ impl<'a> Joint<'a> {
                 Err(refusal) => Some((refusal.floor, None)),
             }
         };
-        self.walk(long).or_else(|| self.walk(short))
+        self.walk(room, long).or_else(|| self.walk(room, short))
     }
 
     /// Asks for plans in ever less room until one's peak keeps the budget.
-    fn walk(&self, plan: impl Fn(Bytes) -> Option<(Bytes, Option<MemoryPlan>)>) -> Option<(MemoryPlan, Bytes)> {
+    fn walk(
+        &self,
+        mut room: Bytes,
+        plan: impl Fn(Bytes) -> Option<(Bytes, Option<MemoryPlan>)>,
+    ) -> Option<(MemoryPlan, Bytes)> {
         let budget = self.problem.budgets.device?;
-        let mut room = self.room()?;
         for _ in 0..WALKS {
             match plan(room)? {
                 (peak, Some(plan)) if peak <= budget => return Some((plan, room)),

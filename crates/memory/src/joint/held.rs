@@ -8,7 +8,8 @@
 //! At the first run of a step its operands and its least workspace are there besides. Not counted: what is made again or under
 //! way, and what a later run of a node with several outputs may bring along.
 
-use super::{Candidate, Fate};
+use super::{Candidate, Fate, Joint};
+use crate::algorithms::fastest_within;
 use crate::{Liveness, Problem};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -63,6 +64,14 @@ impl HeldAnyway {
         add(&mut self.change, &steps, bytes);
     }
 
+    fn anyway(&self) -> Vec<Bytes> {
+        let sum = |held: &mut Bytes, change: &Bytes| {
+            *held = held.wrapping_add(*change);
+            Some(*held)
+        };
+        self.change[..self.change.len() - 1].iter().scan(0, sum).collect()
+    }
+
     /// Whether fates hold more than `room` bytes in some step.
     pub fn exceeds(&self, fates: &[Fate], room: Bytes) -> bool {
         let mut change = self.change.clone();
@@ -75,6 +84,21 @@ impl HeldAnyway {
             held = held.wrapping_add(*change);
             held > room
         })
+    }
+}
+
+impl Joint<'_> {
+    /// By step of the plain order: bytes that it holds whatever the fates, with the workspace of the fastest choice that wants no
+    /// more than `workspace`.
+    pub fn demand(&self, workspace: Bytes) -> Vec<Bytes> {
+        let mut demand = self.held.anyway();
+        for (demand, &node) in demand.iter_mut().zip(&self.problem.program.order) {
+            let of = |number: usize| self.problem.kernels.get(node, number).map_or(0, |choice| choice.workspace);
+            let least = of(self.leanest[&node]);
+            let more = fastest_within(self.problem, node, self.offered, workspace).map_or(least, of);
+            *demand += more.saturating_sub(least);
+        }
+        demand
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn found(problem: &Problem<'_>) -> Option<MemoryPlan> {
         return first;
     }
     let sure = first.or_else(|| leanest(&joint, &forgetting).find_map(|fates| joint.least(&fates)))?;
-    let plans = fastest(&joint, &forgetting).into_iter().filter_map(|decision| joint.settle(&decision));
+    let plans = fastest(&joint, &forgetting).into_iter().filter_map(|decision| joint.settle(&decision, joint.room()?));
     let timed = plans.map(|(plan, _)| plan).take(FINALISTS).chain([sure.clone()]);
     let timed = timed.filter_map(|plan| Some((joint.simulated(&plan)?, plan)));
     let best = timed.reduce(|best, next| if next.0 < best.0 { next } else { best });

@@ -5,7 +5,7 @@
 //!    └─► the best few ─► fates of blocks, then of single values, changed      estimated; what is faster
 //!                                is given addresses and simulated          the shortest wins, `dyn` and
 //!                                                                          `checkpoint` among them
-//!  seeds that keep pace with the links, where one is estimated about as fast ─► the same
+//!  what fills room and link, where that is estimated about as fast (`pace`) ─► the faster of both
 //! ```
 //! A seed splits what must leave in two: as much as the links carry beside the kernels (times a share) is offloaded, the rest
 //! made again, cheapest seconds a byte first. Other seeds keep every n-th value and make the rest again, so that
@@ -13,7 +13,9 @@
 //! faster is searched; where everything fits, the one with the faster kernels is kept whole. What streams is chosen around
 //! all of this (`streaming`). All counts are fixed by the size of the problem; nothing looks at a clock.
 
+mod filled;
 mod greedy;
+mod pace;
 mod seeds;
 
 use super::{Algorithms, MemoryPolicy, checkpoint, dynamic, streaming};
@@ -21,7 +23,7 @@ use crate::fit::fits;
 use crate::joint::{Decision, Fate, Joint};
 use crate::{Infeasible, MemoryPlan, Problem, VariantId};
 use greedy::Greedy;
-use seeds::{paced_seeds, seeds, strided, ways};
+use seeds::{seeds, strided, ways};
 use std::collections::BTreeMap;
 use vdnn_graph::NodeId;
 use vdnn_tensor::Bytes;
@@ -55,11 +57,6 @@ const ESTIMATED_STEPS: usize = 1_400_000;
 const SIMULATED_STEPS: usize = 100_000;
 /// Estimates for each share of parameters and states that could stream, in steps.
 const GLANCED_STEPS: usize = 30_000;
-/// Estimates for paced seeds and what comes of them, in steps, and their simulations.
-const PACED_STEPS: usize = 700_000;
-const PACED_SIMULATIONS: usize = 20;
-/// By how much such a seed may be slower than all there is and still be gone on from, as a share.
-const PACED_SLOWER: f64 = 0.02;
 /// Seconds over the oracle's, as a share, that are rounding.
 const PERFECT: f64 = 1e-6;
 /// Simulations from which on each faster estimate gets one.
@@ -79,7 +76,8 @@ impl MemoryPolicy for Hybrid {
     }
 
     fn plan(&self, problem: &Problem<'_>) -> Result<MemoryPlan, Infeasible> {
-        streaming::plan(problem, searched, refusal, promising)
+        let plan = streaming::plan(problem, searched, refusal, promising)?;
+        Ok(if problem.budgets.device.is_some() { pace::kept(problem, plan) } else { plan })
     }
 
     fn takes_encodings(&self) -> bool {
@@ -106,11 +104,28 @@ fn joint_plan(joint: &Joint<'_>) -> Option<MemoryPlan> {
 /// The plan for the program that some seeds say is faster, and for the other one where that has none.
 fn better(plain: &Joint<'_>, encoded: &Joint<'_>, variants: BTreeMap<NodeId, VariantId>) -> Option<MemoryPlan> {
     let with_masks = || joint_plan(encoded).map(|plan| with(variants.clone(), plan));
+    if plain.problem.program.n_steps() <= streaming::SHORT {
+        let masked = twice(encoded.problem).map(|(seconds, plan)| (seconds, with(variants.clone(), plan)));
+        let found = twice(plain.problem).chain(masked).min_by(|a, b| a.0.total_cmp(&b.0));
+        return found.map(|(_, plan)| plan);
+    }
     if glance(encoded, GLANCES) <= glance(plain, GLANCES) {
         with_masks().or_else(|| joint_plan(plain))
     } else {
         joint_plan(plain).or_else(with_masks)
     }
+}
+
+/// The plans of a short program, where a search takes no time worth sparing, and their seconds: with what streams as near to its
+/// uses as can be, too, where room lacks.
+fn twice<'a>(problem: &'a Problem<'a>) -> impl Iterator<Item = (f64, MemoryPlan)> {
+    let joint = || Joint::new(problem, "hybrid").in_pieces();
+    let near = joint().streams().then(|| joint().with_short_streams());
+    let found = |joint: Joint<'_>| {
+        let plan = joint_plan(&joint)?;
+        Some((joint.simulated(&plan)?, plan))
+    };
+    std::iter::once(joint()).chain(near).filter_map(found)
 }
 
 fn with(variants: BTreeMap<NodeId, VariantId>, plan: MemoryPlan) -> MemoryPlan {
@@ -250,25 +265,7 @@ impl<'a, 'b> Search<'a, 'b> {
             let share = self.estimates / (count - index);
             self.climb(start, share);
         }
-        self.keep_pace();
         self.best.map(|(_, plan)| plan)
-    }
-
-    /// Goes on from the paced seed that is estimated fastest, where that is about as fast as all there is.
-    fn keep_pace(&mut self) {
-        let Some(room) = self.joint.room().filter(|_| !self.perfect()) else { return };
-        let steps = self.joint.problem.program.n_steps().max(1);
-        (self.estimates, self.simulations) = ((PACED_STEPS / steps).clamp(24, 2_000), PACED_SIMULATIONS);
-        let least = self.best.as_ref().map_or(f64::INFINITY, |(seconds, _)| *seconds);
-        let estimated: Vec<(f64, Decision)> = paced_seeds(self.joint)
-            .into_iter()
-            .filter_map(|decision| Some((self.estimate(&decision, room)?, decision)))
-            .filter(|(seconds, _)| *seconds < least * (1.0 + PACED_SLOWER))
-            .collect();
-        let fastest = estimated.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        if let Some(start) = fastest.and_then(|(_, decision)| self.planned(decision)) {
-            self.climb(start, self.estimates);
-        }
     }
 
     /// The seeds that fit as estimated, fastest first.
@@ -310,8 +307,14 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// The decision's plan and simulated time, remembered if it is the best.
     fn planned(&mut self, decision: Decision) -> Option<Planned> {
+        let room = self.joint.room()?;
+        self.planned_within(decision, room)
+    }
+
+    /// The same with live bytes of no more than `room`.
+    fn planned_within(&mut self, decision: Decision, room: Bytes) -> Option<Planned> {
         self.simulations = self.simulations.checked_sub(1)?;
-        let (plan, room) = self.joint.settle(&decision)?;
+        let (plan, room) = self.joint.settle(&decision, room)?;
         let seconds = self.offer(&plan)?;
         let estimate = self.joint.estimate(&decision, room)?;
         Some(Planned { decision, room, estimate, seconds })

@@ -24,7 +24,7 @@ const FAR: f64 = 0.15;
 /// How much slower than the best a share may be estimated and still be preferred because it leaves more room to the search.
 const LIKE: f64 = 0.02;
 /// Steps up to which a program is short, and what a search of one may gain over its seeds, as a share.
-const SHORT: usize = 400;
+pub(super) const SHORT: usize = 400;
 const SEARCH_GAINS: f64 = 0.15;
 /// Shares of the bytes that may stream.
 const SHARES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
@@ -85,7 +85,10 @@ fn fastest(
         let plan = MemoryPlan { streamed: shares[share].clone(), ..streaming(problem, &shares[share], &searched)? };
         Some((seconds(problem, &plan), plan))
     };
-    let mut found = find(chosen);
+    // A search of a short program takes no time worth sparing.
+    let others = (0..shares.len()).filter(|&share| short && share != chosen && estimates[share].is_finite());
+    let found = std::iter::once(chosen).chain(others).filter_map(find);
+    let mut found = found.min_by(|a, b| a.0.total_cmp(&b.0));
     let far = |found: &(f64, MemoryPlan)| !is_near(found.0, 1.0 + FAR);
     if chosen + 1 < shares.len() && found.as_ref().map_or(!there, far) {
         let all = find(shares.len() - 1);
@@ -98,7 +101,7 @@ fn fastest(
 }
 
 /// What `of` says of the problem when `streamed` have their homes in host memory.
-fn streaming<T>(problem: &Problem<'_>, streamed: &BTreeSet<ValueId>, of: impl Fn(&Problem<'_>) -> T) -> T {
+pub(super) fn streaming<T>(problem: &Problem<'_>, streamed: &BTreeSet<ValueId>, of: impl Fn(&Problem<'_>) -> T) -> T {
     let homes = problem.homes.with(&problem.program.graph, streamed);
     let options = Options { state: State::Device, ..problem.options };
     of(&Problem { homes: &homes, options, ..*problem })
@@ -118,7 +121,7 @@ pub(super) fn seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64 {
 }
 
 /// What may stream: ever more of it, states before parameters, large before small.
-fn shares(problem: &Problem<'_>) -> Vec<BTreeSet<ValueId>> {
+pub(super) fn shares(problem: &Problem<'_>) -> Vec<BTreeSet<ValueId>> {
     let graph = &problem.program.graph;
     let least = problem.options.min_offload.max(1);
     let bytes = |id: ValueId| problem.program.aliases.storage_bytes(id);

@@ -40,13 +40,20 @@ fn the_floor_of_a_bottleneck_network_is_three_maps() {
     assert!(with_bytes <= whole - 0.7 * images, "{with_bytes} with bytes, {whole} without");
 }
 
-/// Most bytes of a deep VGG are made at its beginning, faster than a link carries them. Without seeds that keep pace with the link
-/// the plan was 1.2 % above the bound.
+/// Most bytes of a deep VGG are made at its beginning, faster than a link carries them. What keeps the link busy and makes again no more
+/// than the room then demands is this near the bound; without, plans were 0.5 to 2.9 % above it.
 #[test]
-fn a_deep_network_keeps_pace_with_the_link() {
-    let planned = succeeds("plan --machine titan-x --model vgg-416 --batch-size 32 --budget 4608MiB");
-    let (predicted, bound) = (planned.number("predicted_ms"), planned.number("lower_bound_ms"));
-    assert!(planned.number("peak_bytes") <= (4608u64 << 20) as f64);
-    assert_eq!(planned.document["violations"].as_array().map(Vec::len), Some(0));
-    assert!(predicted <= bound * 1.008, "{predicted} ms, the bound is {bound}");
+fn a_deep_network_fills_room_and_link() {
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/profiles/h200-f32-vgg416.json");
+    let recorded = format!("--machine h200 --dtype f32 --profile {profile}");
+    for (machine, budget, most) in
+        [("--machine titan-x", 4608u64, 1.0045), (&recorded, 24 << 10, 1.012), (&recorded, 4608, 1.023)]
+    {
+        let asked = format!("plan {machine} --model vgg-416 --batch-size 32 --policy hybrid --budget {budget}MiB");
+        let planned = succeeds(&asked);
+        let (predicted, bound) = (planned.number("predicted_ms"), planned.number("lower_bound_ms"));
+        assert!(planned.number("peak_bytes") <= (budget << 20) as f64);
+        assert_eq!(planned.document["violations"].as_array().map(Vec::len), Some(0));
+        assert!(predicted <= bound * most, "{asked}: {predicted} ms, the bound is {bound}");
+    }
 }

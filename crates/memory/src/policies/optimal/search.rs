@@ -11,7 +11,7 @@ use super::model::{Visit, solve};
 use super::space::{Arrangement, Space};
 use super::windows::{Best, search};
 use crate::algorithms::{Offered, choose_beside};
-use crate::fit::windows_within;
+use crate::fit::{Streamed, windows_within};
 use crate::{Gap, MemoryPlan};
 use vdnn_tensor::Bytes;
 
@@ -115,7 +115,7 @@ fn some_gaps(gaps: &[Gap]) -> Vec<Vec<Gap>> {
 fn estimated(space: &Space<'_>, arrangement: &Arrangement, away: &[Gap], room: Bytes) -> Option<(MemoryPlan, f64)> {
     let (problem, about) = (space.problem, (&arrangement.liveness, &arrangement.holds));
     let plan = choose_beside(problem, &arrangement.plan, about, away, (room, 0), Offered::Pieces)?;
-    let (seconds, _) = windows_within(problem, &plan, about, away, room)?;
+    let (seconds, _) = windows_within(problem, &plan, about, away, (room, Streamed::Lengthened))?;
     Some((plan, seconds))
 }
 

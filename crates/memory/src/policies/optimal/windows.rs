@@ -11,7 +11,7 @@
 use super::space::{Arrangement, Space, tightest};
 use crate::compile::compile_unplaced;
 use crate::estimate::stretched_starts;
-use crate::fit::{peak_of, windows_within, with_windows};
+use crate::fit::{Streamed, peak_of, windows_within, with_windows};
 use crate::stretch::Window;
 use crate::{Gap, MemoryPlan, Problem};
 use vdnn_graph::Step;
@@ -43,7 +43,9 @@ pub(super) fn search(space: &Space<'_>, arrangement: &Arrangement, plan: &Memory
     // What the other policies would do is near enough to be compared with.
     let room = problem.budgets.device.and_then(|budget| budget.checked_sub(problem.homes.extent()));
     let about = (&arrangement.liveness, &arrangement.holds);
-    if let Some((_, windows)) = room.and_then(|room| windows_within(problem, plan, about, away, room)) {
+    if let Some((_, windows)) =
+        room.and_then(|room| windows_within(problem, plan, about, away, (room, Streamed::Lengthened)))
+    {
         search.weigh(&windows);
     }
     search.gap(0);
