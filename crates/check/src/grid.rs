@@ -20,9 +20,12 @@ use vdnn_schedule::{Region, Schedule};
 pub(crate) struct Grid {
     pub rows: u64,
     pub stride: u64,
-    /// The rows at which bands begin, but the first: none in most grids, which are one band.
-    cuts: Vec<u64>,
+    /// The rows at which bands begin, but the first: none in most grids, which are one band. Behind a pointer, since there is a
+    /// grid a buffer, and a deep network has tens of thousands.
+    cuts: Option<Box<Rows>>,
 }
+
+type Rows = Vec<u64>;
 
 /// The part of a grid that a region covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +58,12 @@ impl Place {
 impl Grid {
     /// A grid of one band.
     pub(crate) fn new(rows: u64, stride: u64) -> Self {
-        Grid { rows, stride, cuts: Vec::new() }
+        Grid { rows, stride, cuts: None }
+    }
+
+    /// Bytes of all rows.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.rows.saturating_mul(self.stride)
     }
 
     /// All of it.
@@ -68,8 +76,12 @@ impl Grid {
         if region.bytes() == 0 || self.stride == 0 {
             return (region.bytes() == 0).then_some(Place { rows: 0..self.rows, columns: 0..0 });
         }
-        let (row, column) = (region.offset / self.stride, region.offset % self.stride);
         let contiguous = region.rows == 1 || region.row_stride == region.row_bytes;
+        // Most regions, without a division.
+        if contiguous && region.offset == 0 && self.bytes() == region.bytes() {
+            return Some(self.whole());
+        }
+        let (row, column) = (region.offset / self.stride, region.offset % self.stride);
         let (n_rows, width) = match contiguous {
             true if column + region.bytes() <= self.stride => (1, region.bytes()),
             true if column == 0 && region.bytes().is_multiple_of(self.stride) => {
@@ -85,31 +97,36 @@ impl Grid {
     /// Has a band begin at this row.
     pub(crate) fn cut(&mut self, row: u64) {
         if (1..self.rows).contains(&row)
-            && let Err(at) = self.cuts.binary_search(&row)
+            && let Err(at) = self.cuts().binary_search(&row)
         {
-            self.cuts.insert(at, row);
+            self.cuts.get_or_insert_default().insert(at, row);
         }
+    }
+
+    fn cuts(&self) -> &[u64] {
+        self.cuts.as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// Whether the grid is one band.
     pub(crate) fn is_one_band(&self) -> bool {
-        self.cuts.is_empty()
+        self.cuts.is_none()
     }
 
     /// Whether a place consists of whole bands.
     pub(crate) fn has_cuts_at(&self, place: &Place) -> bool {
-        let is_cut = |row: &u64| *row == 0 || *row == self.rows || self.cuts.binary_search(row).is_ok();
+        let is_cut = |row: &u64| *row == 0 || *row == self.rows || self.cuts().binary_search(row).is_ok();
         [place.rows.start, place.rows.end].iter().all(is_cut)
     }
 
     /// The bands of a place: their rows as far as they are the place's, and the addresses of its columns in them.
     pub(crate) fn bands(&self, place: &Place) -> impl Iterator<Item = (Range<u64>, Range<u64>)> {
         let Place { rows, columns } = place.clone();
-        let first = self.cuts.partition_point(|&cut| cut <= rows.start);
-        let last = self.cuts.partition_point(|&cut| cut < rows.end);
+        let cuts = self.cuts();
+        let first = cuts.partition_point(|&cut| cut <= rows.start);
+        let last = cuts.partition_point(|&cut| cut < rows.end);
         (first..=last).map(move |band| {
-            let start = if band == first { rows.start } else { self.cuts[band - 1] };
-            let end = if band == last { rows.end } else { self.cuts[band] };
+            let start = if band == first { rows.start } else { cuts[band - 1] };
+            let end = if band == last { rows.end } else { cuts[band] };
             let at = band as u64 * self.stride;
             (start..end, at + columns.start..at + columns.end)
         })
@@ -139,31 +156,31 @@ impl Grid {
 
     /// Addresses of the whole grid.
     pub(crate) fn addresses(&self) -> Range<u64> {
-        0..(self.cuts.len() as u64 + 1) * self.stride
+        0..(self.cuts().len() as u64 + 1) * self.stride
     }
 }
 
-/// The coarsest grid of each buffer on which every region used in the schedule is some columns of some bands; one row where
-/// there is none.
-pub(crate) fn grids(schedule: &Schedule, flat: &Flat) -> Vec<Grid> {
-    let one_row = |bytes| Grid::new(1, bytes);
-    let mut grids: Vec<Grid> = schedule.buffers.iter().map(|buffer| one_row(buffer.bytes)).collect();
-    let regions = || flat.touches.iter().map(|touch| &touch.region);
-    for region in regions().filter(|r| r.rows > 1 && r.row_stride > r.row_bytes) {
+/// The coarsest grid of each buffer that is touched in parts on which every region used in the schedule is some columns of some
+/// bands; one row where there is none.
+pub(crate) fn grids(schedule: &Schedule, flat: &Flat<'_>) -> Vec<Grid> {
+    let one_row = |buffer| Grid::new(1, schedule.buffer(buffer).bytes);
+    let mut grids: Vec<Grid> = flat.in_parts.iter().map(|&buffer| one_row(buffer)).collect();
+    let parts = flat.places().filter_map(|(touch, region)| Some((flat.part(touch.buffer())?, region)));
+    let parts: Vec<(usize, &Region)> = parts.collect();
+    for &(part, region) in parts.iter().filter(|(_, r)| r.rows > 1 && r.row_stride > r.row_bytes) {
         let bytes = schedule.buffer(region.buffer).bytes;
-        let grid = &mut grids[region.buffer.index()];
+        let grid = &mut grids[part];
         if bytes.is_multiple_of(region.row_stride) && grid.stride != region.row_stride {
             *grid = Grid::new(bytes / region.row_stride, region.row_stride);
         }
     }
-    for region in regions() {
-        let grid = &mut grids[region.buffer.index()];
-        if grid.place(region).is_none() {
-            *grid = one_row(schedule.buffer(region.buffer).bytes);
+    for &(part, region) in &parts {
+        if grids[part].place(region).is_none() {
+            grids[part] = one_row(region.buffer);
         }
     }
-    for region in regions() {
-        let grid = &mut grids[region.buffer.index()];
+    for &(part, region) in &parts {
+        let grid = &mut grids[part];
         if let Some(Place { rows, .. }) = grid.place(region) {
             grid.cut(rows.start);
             grid.cut(rows.end);

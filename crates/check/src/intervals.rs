@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use vdnn_schedule::Schedule;
 
 /// A fact that still makes sense for the rest of its interval.
 pub(crate) trait Cut: Clone {
@@ -12,8 +11,7 @@ pub(crate) trait Cut: Clone {
 
 /// Facts by address. Intervals never overlap; addresses without a fact are gaps.
 ///
-/// Most buffers are only ever touched as a whole: a map of one interval has it in place and no tree. It is small, since there
-/// is one a buffer, and a deep network has tens of thousands.
+/// A map of one interval has it in place and no tree.
 #[derive(Clone, Debug)]
 pub(crate) struct IntervalMap<T> {
     /// The only interval and its fact, where there is no other.
@@ -29,11 +27,6 @@ impl<T> Default for IntervalMap<T> {
     fn default() -> Self {
         IntervalMap { one: 0..0, fact: None, parts: None }
     }
-}
-
-/// An empty map for each buffer.
-pub(crate) fn one_each<T>(schedule: &Schedule) -> Vec<IntervalMap<T>> {
-    schedule.buffers.iter().map(|_| IntervalMap::default()).collect()
 }
 
 impl<T: Cut> IntervalMap<T> {

@@ -37,15 +37,16 @@ use vdnn_tensor::Bytes;
 ///
 /// A schedule that is not well formed gets no further checks, since its ids cannot be followed.
 pub fn verify(schedule: &Schedule) -> Vec<Violation> {
-    let mut found = rules::well_formed::check(schedule);
-    if !found.is_empty() {
-        return found;
-    }
-    let flat = &Flat::of(schedule);
+    let broken = rules::well_formed::check(schedule);
+    if broken.is_empty() { safe(schedule, &Flat::of(schedule)) } else { broken }
+}
+
+/// The rules on safety, of a schedule that is well formed.
+fn safe(schedule: &Schedule, flat: &Flat<'_>) -> Vec<Violation> {
     let order = Order::of(schedule, flat, 2);
     let lives = rules::lifetime::lives(schedule, flat);
     let grids = grid::grids(schedule, flat);
-    found.extend(rules::events::check(schedule, flat));
+    let mut found = rules::events::check(schedule, flat);
     found.extend(rules::lifetime::check(schedule, flat, &order, &lives));
     found.extend(rules::initialised::check(schedule, flat, &grids));
     found.extend(rules::races::check(schedule, flat, &order, &grids));
@@ -58,7 +59,7 @@ pub fn verify(schedule: &Schedule) -> Vec<Violation> {
 /// at its end; empty when it does. The answer holds for all interleavings only when [`verify`] finds nothing.
 pub fn refines(schedule: &Schedule, program: &Program) -> Vec<Violation> {
     let broken = rules::well_formed::check(schedule);
-    if broken.is_empty() { rules::refines::check(schedule, program) } else { broken }
+    if broken.is_empty() { rules::refines::check(schedule, &Flat::of(schedule), program) } else { broken }
 }
 
 /// Checks that every arena keeps its budget.
@@ -87,11 +88,12 @@ pub fn sequence(runs: &[(&Schedule, &Program)]) -> Vec<Violation> {
 /// Checks all that one schedule and its program show: [`verify`], [`budgets`] and [`refines`].
 pub fn check(schedule: &Schedule, program: &Program) -> Vec<Violation> {
     let mut found = budgets(schedule);
-    let unsafe_at = verify(schedule);
-    let well_formed = unsafe_at.iter().all(|violation| violation.rule != Rule::WellFormed);
-    found.extend(unsafe_at);
-    if well_formed {
-        found.extend(rules::refines::check(schedule, program));
+    let broken = rules::well_formed::check(schedule);
+    if broken.is_empty() {
+        let flat = Flat::of(schedule);
+        found.extend(safe(schedule, &flat));
+        found.extend(rules::refines::check(schedule, &flat, program));
     }
+    found.extend(broken);
     found
 }

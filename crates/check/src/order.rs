@@ -24,7 +24,7 @@ pub(crate) struct Order {
 
 impl Order {
     /// Follows `schedule` for a number of iterations, issued one after the other without any extra join.
-    pub(crate) fn of(schedule: &Schedule, flat: &Flat, iterations: usize) -> Self {
+    pub(crate) fn of(schedule: &Schedule, flat: &Flat<'_>, iterations: usize) -> Self {
         let (n_commands, n_streams) = (schedule.commands.len(), schedule.streams.len());
         let mut streams = Vec::with_capacity(n_commands * iterations);
         let mut clocks = Vec::with_capacity(n_commands * iterations * n_streams);

@@ -43,7 +43,7 @@ pub struct Priced {
     /// What runs.
     pub program: Arc<Program>,
     /// Its choices.
-    pub kernels: KernelTable,
+    pub kernels: Arc<KernelTable>,
 }
 
 /// What is planned: a program, and its encoded alternative where a policy may take that.
@@ -58,7 +58,7 @@ pub struct Subject {
 impl Subject {
     /// A program without an alternative.
     pub fn new(program: Arc<Program>, kernels: KernelTable) -> Self {
-        Subject { plain: Priced { program, kernels }, encoded: None }
+        Subject { plain: Priced { program, kernels: Arc::new(kernels) }, encoded: None }
     }
 
     /// Prices a program, and with `encodings` its encoded alternative, if it has one and that can be priced.
@@ -73,7 +73,7 @@ impl Subject {
         let mut subject = Subject::new(Arc::clone(&program), price(&program)?);
         if encodings && let Some(encoded) = vdnn_autograd::encode(&program).map_err(TrainError::from)? {
             let program = Arc::new(encoded);
-            subject.encoded = price(&program).ok().map(|kernels| Priced { program, kernels });
+            subject.encoded = price(&program).ok().map(|kernels| Priced { program, kernels: Arc::new(kernels) });
         }
         Ok(subject)
     }
@@ -125,9 +125,11 @@ pub struct Planned {
     /// The checked schedule.
     pub schedule: Arc<Schedule>,
     /// The choices it was planned from.
-    pub kernels: KernelTable,
+    pub kernels: Arc<KernelTable>,
     /// Where homes lie under this plan: what other schedules of the same run are planned with.
     pub homes: HomeLayout,
+    /// What it was planned from: the program with its alternative, and homes before the plan had any stream.
+    pub question: (Subject, HomeLayout),
 }
 
 impl Planned {
@@ -191,8 +193,9 @@ fn plan_with(
     let subject = subject.restricted(settings)?;
     let problem = Problem { options, ..problem(&subject, homes, settings) };
     let (schedule, plan) = compile_with_policy(&problem, settings.policy.as_ref())?;
-    let Subject { plain, encoded } = subject;
-    let Priced { program, kernels } = encoded.filter(|_| plan.is_encoded()).unwrap_or(plain);
+    let Priced { program, kernels } =
+        subject.encoded.as_ref().filter(|_| plan.is_encoded()).unwrap_or(&subject.plain).clone();
+    let question = (subject, homes.clone());
     let mut violations = vdnn_check::check(&schedule, &program);
     violations.extend(vdnn_check::kernels(&schedule, &kernels));
     let names: BTreeSet<&str> = plan.streamed.iter().map(|&id| program.graph.value(id).name.as_str()).collect();
@@ -203,7 +206,7 @@ fn plan_with(
     if !violations.is_empty() {
         return Err(TrainError::Refused { policy: settings.policy.name().to_string(), violations });
     }
-    Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program, homes })
+    Ok(Planned { plan, schedule: Arc::new(schedule), kernels, program, homes, question })
 }
 
 /// The homes of programs that run in turn on the same weights, before any of them is planned.
@@ -246,6 +249,7 @@ pub fn floor(subject: &Subject, homes: &HomeLayout, settings: &Settings) -> Resu
 /// Keeps, of each node's choices, the one that `schedule` uses. Nodes it does not have keep all.
 fn restrict(priced: &mut Priced, schedule: &Schedule) -> Result<(), TrainError> {
     let Priced { program, kernels } = priced;
+    let kernels = Arc::make_mut(kernels);
     if schedule.name != program.graph.name {
         let (expected, found) = (program.graph.name.clone(), schedule.name.clone());
         return Err(TrainError::OtherNetwork { expected, found });

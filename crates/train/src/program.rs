@@ -83,14 +83,32 @@ pub fn training_within(
     budget: Option<Bytes>,
 ) -> Result<Vec<Program>, TrainError> {
     let program = training(net.clone(), optimization)?;
-    let Some(budget) = budget.filter(|_| net.options().passes.fuse) else { return Ok(vec![program]) };
-    let apart = training(net.with_norms_apart(), optimization)?;
-    if apart.graph.nodes().len() == program.graph.nodes().len() {
-        return Ok(vec![program]);
+    let Some(budget) = budget else { return Ok(vec![program]) };
+    let Some(apart) = training_apart(net, optimization, &program)? else { return Ok(vec![program]) };
+    Ok(if prefers_apart(&program, &apart, budget)? { vec![apart, program] } else { vec![program, apart] })
+}
+
+/// The program of a network with batch norms of residuals as nodes of their own; `None` where `program`, which [`training`] made of it,
+/// has none that were fused.
+///
+/// # Errors
+/// As [`training`].
+pub fn training_apart(net: Net, optimization: &Optimization, program: &Program) -> Result<Option<Program>, TrainError> {
+    if !net.options().passes.fuse {
+        return Ok(None);
     }
-    let (most, _) = need(&program)?;
-    let tight = most > budget / 4 * 3 && need(&apart)?.0 < most;
-    Ok(if tight { vec![apart, program] } else { vec![program, apart] })
+    let apart = training(net.with_norms_apart(), optimization)?;
+    Ok((apart.graph.nodes().len() != program.graph.nodes().len()).then_some(apart))
+}
+
+/// Whether the program with norms apart comes first within a budget: where a kernel of the other would hold more than three quarters
+/// of it, and the largest kernel then holds less.
+///
+/// # Errors
+/// [`TrainError::Graph`] when a program cannot be followed.
+pub fn prefers_apart(program: &Program, apart: &Program, budget: Bytes) -> Result<bool, TrainError> {
+    let (most, _) = need(program)?;
+    Ok(most > budget / 4 * 3 && need(apart)?.0 < most)
 }
 
 /// The same for a last partial batch, which may be split into fewer parts, or not at all where that does not help.

@@ -1,254 +1,135 @@
-//! What buffers hold, by value.
-//!
-//! A value's row (the bytes of one sample, or of one pixel where channels are innermost) is a string of segments of *atoms*: values that some kernel computes or that
-//! the iteration starts with. Concat, split, flatten and unflatten compute nothing, so their outputs are strings of their
-//! inputs' atoms, and no rule here has to know whether they were copied or merely lie in the right place:
+//! What buffers hold, by value: strings of [`atoms`](super::atoms).
 //!
 //! ```text
-//!   z = concat(a, b)      z: │ a[0..] │ b[0..] │       da, db = split(dz)      db: │ dz[|a|..] │
+//!   buffer of x       │ x ──────────── │                 an atom as a whole, as most: its number is all that is remembered
+//!   buffer of z       │ a[0..] │ b[0..] │                anything else: intervals of columns
 //! ```
-//!
-//! Along the batch a value is several such strings, each for a run of rows: a concatenation's are those of its parts, one run
-//! below the other.
 
+use super::atoms::{Atoms, Run, Segment, Text, rows};
+use crate::flat::Flat;
 use crate::grid::{Grid, Place};
-use crate::intervals::{Cut, IntervalMap, one_each};
+use crate::intervals::{Cut, IntervalMap};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
-use vdnn_graph::op::{Axis, Concat, Split};
-use vdnn_graph::{Graph, Node, Op, ValueId};
-use vdnn_schedule::{Action, Region, Schedule};
-use vdnn_tensor::{Layout, TensorType};
+use vdnn_graph::{Graph, ValueId};
+use vdnn_schedule::{Action, BufferId, Region, Schedule};
 
-/// Columns of an atom's row, from `at`. In a run of rows the first one is row `row`, and the others follow.
+/// What a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
-    pub atom: ValueId,
-    pub row: u64,
-    pub at: u64,
-}
-
-impl Cut for Segment {
-    fn tail(&self, by: u64) -> Self {
-        Segment { at: self.at + by, ..*self }
-    }
-}
-
-impl Segment {
-    /// The same, `by` rows further down.
-    fn down(self, by: u64) -> Self {
-        Segment { row: self.row + by, ..self }
-    }
-}
-
-/// A row as segments with their lengths.
-type Text = Vec<(Segment, u64)>;
-
-/// A run of rows that read alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    rows: u64,
-    text: Text,
-}
-
-/// Every value as runs of rows.
-pub(crate) struct Atoms {
-    /// The grid of a buffer that just holds the value, by value.
-    grids: Vec<Grid>,
-    strings: Vec<Vec<Run>>,
-}
-
-/// Samples and bytes of one sample, pixels where channels are innermost: the grid of a buffer that just holds a value of
-/// this type.
-pub(crate) fn rows_of(ty: &TensorType) -> Grid {
-    let rows = ty.rows().max(1);
-    Grid::new(rows, ty.bytes() / rows)
-}
-
-impl Atoms {
-    /// Resolves all values of a graph. Nodes stand in topological order.
-    pub(crate) fn of(graph: &Graph) -> Self {
-        let grids: Vec<Grid> = graph.values().iter().map(|value| rows_of(&value.ty)).collect();
-        let whole = |(atom, grid): (ValueId, &Grid)| {
-            vec![Run { rows: grid.rows, text: vec![(Segment { atom, row: 0, at: 0 }, grid.stride)] }]
-        };
-        let strings = graph.value_ids().zip(&grids).map(whole).collect();
-        let mut atoms = Atoms { grids, strings };
-        for node in graph.nodes().iter().filter(|node| moves_only(graph, node)) {
-            let axis = axis(&node.op);
-            let whole = joined(node.inputs.iter().map(|&id| atoms.string(id)), axis);
-            let mut at = 0;
-            for &output in &node.outputs {
-                let grid = atoms.grid(output);
-                let (part, end) = match axis {
-                    Axis::Channels => (columns(&whole, at..at + grid.stride), at + grid.stride),
-                    Axis::Batch => (rows(&whole, at..at + grid.rows), at + grid.rows),
-                };
-                (atoms.strings[output.index()], at) = (part, end);
-            }
-        }
-        atoms
-    }
-
-    /// Samples (or pixels) of a value and bytes of one, as [`rows_of`] has it.
-    pub(crate) fn grid(&self, value: ValueId) -> &Grid {
-        &self.grids[value.index()]
-    }
-
-    /// A value's rows.
-    pub(crate) fn string(&self, value: ValueId) -> &[Run] {
-        &self.strings[value.index()]
-    }
-}
-
-fn axis(op: &Op) -> Axis {
-    match *op {
-        Op::Concat(Concat { axis }) | Op::Split(Split { axis, .. }) => axis,
-        _ => Axis::Channels,
-    }
-}
-
-/// Values side by side, or one below the other.
-fn joined<'a>(parts: impl Iterator<Item = &'a [Run]>, axis: Axis) -> Vec<Run> {
-    let mut whole: Vec<Run> = Vec::new();
-    for (index, part) in parts.enumerate() {
-        match axis {
-            Axis::Channels if index > 0 => whole = beside(&whole, part),
-            _ => whole.extend_from_slice(part),
-        }
-    }
-    whole
-}
-
-/// Two values of the same rows side by side.
-fn beside(left: &[Run], right: &[Run]) -> Vec<Run> {
-    let ends = |runs: &[Run]| {
-        runs.iter()
-            .scan(0, |end, run| {
-                *end += run.rows;
-                Some(*end)
-            })
-            .collect::<Vec<u64>>()
-    };
-    let mut cuts = [ends(left), ends(right)].concat();
-    cuts.sort_unstable();
-    cuts.dedup();
-    let mut start = 0;
-    let mut run = |end: u64| {
-        let range = std::mem::replace(&mut start, end)..end;
-        let sides = [left, right].map(|side| rows(side, range.clone()));
-        let text = sides.into_iter().flatten().flat_map(|run| run.text).collect();
-        Run { rows: range.end - range.start, text }
-    };
-    cuts.into_iter().map(&mut run).collect()
-}
-
-/// Some of the rows.
-fn rows(runs: &[Run], range: Range<u64>) -> Vec<Run> {
-    let mut cut = Vec::new();
-    let mut start = 0;
-    for run in runs {
-        let (from, to) = (start.max(range.start), (start + run.rows).min(range.end));
-        if from < to {
-            let text = run.text.iter().map(|&(segment, len)| (segment.down(from - start), len)).collect();
-            cut.push(Run { rows: to - from, text });
-        }
-        start += run.rows;
-    }
-    cut
-}
-
-/// Some of the columns.
-fn columns(runs: &[Run], range: Range<u64>) -> Vec<Run> {
-    runs.iter().map(|run| Run { rows: run.rows, text: slice(&run.text, range.clone()) }).collect()
-}
-
-/// True for ops whose outputs are their inputs' bytes, row by row.
-fn moves_only(graph: &Graph, node: &Node) -> bool {
-    if !matches!(node.op, Op::Concat(_) | Op::Split(_) | Op::Flatten | Op::Unflatten(_)) {
-        return false;
-    }
-    let layout = |id: &ValueId| graph.value(*id).ty.layout;
-    let (order, channel_padding) = (layout(&node.inputs[0]).order, 0);
-    node.inputs.iter().chain(&node.outputs).all(|id| layout(id) == Layout { order, channel_padding })
-}
-
-/// Part of a string, neighbours merged where they continue each other.
-fn slice(string: &[(Segment, u64)], part: Range<u64>) -> Text {
-    let mut cut: Text = Vec::new();
-    let mut start = 0;
-    for &(segment, len) in string {
-        let (from, to) = (start.max(part.start), (start + len).min(part.end));
-        if from < to {
-            let piece = segment.tail(from - start);
-            match cut.last_mut() {
-                Some((last, n)) if last.tail(*n) == piece => *n += to - from,
-                _ => cut.push((piece, to - from)),
-            }
-        }
-        start += len;
-    }
-    cut
+enum Held {
+    Nothing,
+    /// A whole atom, in the first columns of a grid of one band, and nothing beside it.
+    Atom(ValueId),
+    /// Anything else: an index into [`Contents::parts`].
+    Parts(u32),
 }
 
 /// What every buffer holds at one moment, in columns of the bands of its grid.
 pub(crate) struct Contents {
-    pub grids: Vec<Grid>,
-    held: Vec<IntervalMap<Segment>>,
+    grids: Vec<Grid>,
+    /// Whether a buffer is as large as its value and only touched as a whole, by buffer.
+    whole: Vec<bool>,
+    held: Vec<Held>,
+    parts: Vec<IntervalMap<Segment>>,
 }
 
 impl Contents {
     /// Nothing held anywhere. Buffers of one storage have one grid, with a cut wherever a region or a run of rows of a value in it
     /// begins or ends.
-    pub(crate) fn new(schedule: &Schedule, graph: &Graph, atoms: &Atoms) -> Self {
-        let mut by_root = atoms.grids.clone();
-        let cut = |by_root: &mut [Grid], region: &Region, runs: &[Run]| {
-            let Some(root) = schedule.buffer(region.buffer).root else { return };
-            let grid = &mut by_root[root.index()];
-            let Some(place) = grid.place(region) else { return };
-            let first = place.rows.start;
-            grid.cut(first);
-            runs.iter().fold(first, |row, run| {
-                grid.cut(row + run.rows);
-                row + run.rows
-            });
-        };
-        for command in &schedule.commands {
-            let Action::Launch { node, reads, writes, .. } = &command.action else { continue };
-            let node = graph.node(*node);
-            let operands = node.inputs.iter().zip(reads).chain(node.outputs.iter().zip(writes));
-            operands.for_each(|(&value, region)| cut(&mut by_root, region, atoms.string(value)));
-        }
-        for home in &schedule.homes {
-            let whole = Region::contiguous(home.buffer, 0, graph.value(home.initial).ty.bytes());
-            [home.initial, home.last].iter().for_each(|&value| cut(&mut by_root, &whole, atoms.string(value)));
-        }
+    pub(crate) fn new(schedule: &Schedule, flat: &Flat<'_>, graph: &Graph, atoms: &Atoms) -> Self {
+        let cut = cut_grids(schedule, flat, graph, atoms);
         let grid = |buffer: &vdnn_schedule::Buffer| match buffer.root {
-            Some(root) => by_root[root.index()].clone(),
+            Some(root) => cut.get(&root).unwrap_or(atoms.grid(root)).clone(),
             None => Grid::new(1, buffer.bytes),
         };
-        Contents { grids: schedule.buffers.iter().map(grid).collect(), held: one_each(schedule) }
+        let grids: Vec<Grid> = schedule.buffers.iter().map(grid).collect();
+        let held = vec![Held::Nothing; grids.len()];
+        let fits =
+            |(index, grid): (usize, &Grid)| flat.part(index).is_none() && grid.bytes() == schedule.buffers[index].bytes;
+        let whole = grids.iter().enumerate().map(fits).collect();
+        Contents { grids, whole, held, parts: Vec::new() }
+    }
+
+    /// All rows of a buffer.
+    pub(crate) fn all(&self, buffer: BufferId) -> Place {
+        self.grids[buffer.index()].whole()
+    }
+
+    /// The rows of a buffer that a region in it covers, as [`Grid::place`] has it.
+    pub(crate) fn place(&self, region: &Region, buffer: BufferId) -> Option<Place> {
+        let grid = &self.grids[buffer.index()];
+        // As most; then there is no need to look at the region.
+        if self.whole[buffer.index()] { Some(grid.whole()) } else { grid.place(region) }
     }
 
     /// Puts a value into its place in a buffer.
-    pub(crate) fn put(&mut self, buffer: usize, place: &Place, runs: &[Run]) {
+    pub(crate) fn put(&mut self, atoms: &Atoms, buffer: usize, place: &Place, value: ValueId) {
+        if atoms.is_atom(value) && self.takes(atoms, buffer, place, value) {
+            self.held[buffer] = Held::Atom(value);
+            return;
+        }
+        let runs = &atoms.string(value);
         if let Some(text) = self.text(buffer, runs) {
-            return self.write(buffer, place.columns.start, text);
+            return self.write(atoms, buffer, place.columns.start, text);
         }
         for (addresses, text) in self.texts(buffer, place, runs) {
-            self.write(buffer, addresses.start, &text);
+            self.write(atoms, buffer, addresses.start, &text);
         }
     }
 
-    fn write(&mut self, buffer: usize, mut at: u64, text: &[(Segment, u64)]) {
+    /// Whether a buffer holds a whole atom and nothing beside it once that is put into a place.
+    fn takes(&self, atoms: &Atoms, buffer: usize, place: &Place, atom: ValueId) -> bool {
+        let bytes = atoms.grid(atom).stride;
+        let begins = bytes > 0 && place.columns.start == 0 && self.grids[buffer].is_one_band();
+        begins
+            && match self.held[buffer] {
+                Held::Nothing => true,
+                Held::Atom(former) => atoms.grid(former).stride <= bytes,
+                Held::Parts(_) => false,
+            }
+    }
+
+    fn write(&mut self, atoms: &Atoms, buffer: usize, mut at: u64, text: &[(Segment, u64)]) {
+        let parts = self.parts(atoms, buffer);
         for &(segment, len) in text {
-            self.held[buffer].set(at..at + len, segment);
+            parts.set(at..at + len, segment);
             at += len;
         }
     }
 
+    /// What a buffer holds, as intervals.
+    fn intervals(&self, atoms: &Atoms, buffer: usize) -> Cow<'_, IntervalMap<Segment>> {
+        let mut map = IntervalMap::default();
+        match self.held[buffer] {
+            Held::Parts(index) => return Cow::Borrowed(&self.parts[index as usize]),
+            Held::Atom(atom) => map.set(0..atoms.grid(atom).stride, Segment::first(atom)),
+            Held::Nothing => {}
+        }
+        Cow::Owned(map)
+    }
+
+    /// The same, to be changed.
+    fn parts(&mut self, atoms: &Atoms, buffer: usize) -> &mut IntervalMap<Segment> {
+        let index = match self.held[buffer] {
+            Held::Parts(index) => index as usize,
+            _ => {
+                let map = self.intervals(atoms, buffer).into_owned();
+                self.held[buffer] = Held::Parts(self.parts.len() as u32);
+                self.parts.push(map);
+                self.parts.len() - 1
+            }
+        };
+        &mut self.parts[index]
+    }
+
     /// Forgets what a place in a buffer holds and holds what another one does, band by band. False where the bands are not of the
     /// same rows, or a place has only some of a band's.
-    pub(crate) fn copy(&mut self, from: (usize, &Place), to: (usize, &Place)) -> bool {
+    pub(crate) fn copy(&mut self, atoms: &Atoms, from: (usize, &Place), to: (usize, &Place)) -> bool {
+        if let Some(atom) = self.moves_atom(atoms, from, to) {
+            self.held[to.0] = Held::Atom(atom);
+            return true;
+        }
         let bands = |(buffer, place): (usize, &Place)| self.grids[buffer].bands(place).collect::<Vec<_>>();
         let (sources, targets) = (bands(from), bands(to));
         let rows = |(rows, _): &(Range<u64>, Range<u64>)| rows.end - rows.start;
@@ -256,36 +137,45 @@ impl Contents {
         if !whole || !sources.iter().map(rows).eq(targets.iter().map(rows)) {
             return false;
         }
-        let nothing = Segment { atom: ValueId(u32::MAX), row: 0, at: 0 };
+        let nothing = Segment::first(ValueId(u32::MAX));
         for ((_, source), (_, target)) in sources.into_iter().zip(targets) {
-            let pieces: Vec<_> = self.held[from.0].pieces(source.clone()).collect();
+            let pieces: Vec<_> = self.intervals(atoms, from.0).pieces(source.clone()).collect();
+            let parts = self.parts(atoms, to.0);
             for (piece, fact) in pieces {
                 let start = target.start + (piece.start - source.start);
-                self.held[to.0].set(start..start + (piece.end - piece.start), fact.unwrap_or(nothing));
+                parts.set(start..start + (piece.end - piece.start), fact.unwrap_or(nothing));
             }
         }
         true
     }
 
-    /// The first place where a buffer does not hold a value: what is there instead.
-    pub(crate) fn mismatch(&self, buffer: usize, place: &Place, runs: &[Run]) -> Option<Option<Segment>> {
-        if let Some(text) = self.text(buffer, runs) {
-            return self.differs(buffer, place.columns.start, text);
-        }
-        let mut texts = self.texts(buffer, place, runs).into_iter();
-        texts.find_map(|(addresses, text)| self.differs(buffer, addresses.start, &text))
+    /// The atom that a copy moves, where it moves all of one between buffers of as many rows and the target then holds nothing else.
+    fn moves_atom(&self, atoms: &Atoms, from: (usize, &Place), to: (usize, &Place)) -> Option<ValueId> {
+        let Held::Atom(atom) = self.held[from.0] else { return None };
+        let all = |(buffer, place): (usize, &Place)| {
+            place.rows == (0..self.grids[buffer].rows) && place.columns == (0..atoms.grid(atom).stride)
+        };
+        let alike = self.grids[from.0].rows == self.grids[to.0].rows;
+        (alike && all(from) && all(to) && self.takes(atoms, to.0, to.1, atom)).then_some(atom)
     }
 
-    fn differs(&self, buffer: usize, mut at: u64, text: &[(Segment, u64)]) -> Option<Option<Segment>> {
-        for &(segment, len) in text {
-            for (piece, fact) in self.held[buffer].pieces(at..at + len) {
-                if fact != Some(segment.tail(piece.start - at)) {
-                    return Some(fact.filter(|found| found.atom.0 != u32::MAX));
-                }
-            }
-            at += len;
+    /// The first place where a buffer does not hold a value: what is there instead.
+    pub(crate) fn mismatch(
+        &self,
+        atoms: &Atoms,
+        buffer: usize,
+        place: &Place,
+        value: ValueId,
+    ) -> Option<Option<Segment>> {
+        if self.held[buffer] == Held::Atom(value) && place.columns.start == 0 {
+            return None;
         }
-        None
+        let (runs, held) = (&atoms.string(value), &self.intervals(atoms, buffer));
+        if let Some(text) = self.text(buffer, runs) {
+            return differs(held, place.columns.start, text);
+        }
+        let mut texts = self.texts(buffer, place, runs).into_iter();
+        texts.find_map(|(addresses, text)| differs(held, addresses.start, &text))
     }
 
     /// What a value reads where all its rows are alike and the buffer's grid is one band, as most are.
@@ -308,35 +198,139 @@ impl Contents {
     }
 }
 
+/// The first piece from an address on that does not read as a text says: what is there instead.
+fn differs(held: &IntervalMap<Segment>, mut at: u64, text: &[(Segment, u64)]) -> Option<Option<Segment>> {
+    for &(segment, len) in text {
+        for (piece, fact) in held.pieces(at..at + len) {
+            if fact != Some(segment.tail(piece.start - at)) {
+                return Some(fact.filter(|found| found.atom.0 != u32::MAX));
+            }
+        }
+        at += len;
+    }
+    None
+}
+
+/// The grids that have cuts, by root.
+fn cut_grids(schedule: &Schedule, flat: &Flat<'_>, graph: &Graph, atoms: &Atoms) -> BTreeMap<ValueId, Grid> {
+    let mut cut = Cuts { schedule, atoms, grids: BTreeMap::new() };
+    let launched =
+        flat.places().filter(|(touch, _)| flat.part(touch.buffer()).is_some() && flat.is_launch(touch.index()));
+    launched.for_each(|(_, region)| cut.at(region, &[]));
+    if !atoms.have_runs() {
+        return cut.grids;
+    }
+    for command in &schedule.commands {
+        let Action::Launch { node, reads, writes, .. } = &command.action else { continue };
+        let node = graph.node(*node);
+        let operands = node.inputs.iter().zip(reads).chain(node.outputs.iter().zip(writes));
+        operands.for_each(|(&value, region)| cut.at(region, &atoms.string(value)));
+    }
+    for home in &schedule.homes {
+        let whole = Region::contiguous(home.buffer, 0, graph.value(home.initial).ty.bytes());
+        [home.initial, home.last].iter().for_each(|&value| cut.at(&whole, &atoms.string(value)));
+    }
+    cut.grids
+}
+
+/// Grids of storages as they are being cut.
+struct Cuts<'a> {
+    schedule: &'a Schedule,
+    atoms: &'a Atoms,
+    /// Those with cuts, by root.
+    grids: BTreeMap<ValueId, Grid>,
+}
+
+impl Cuts<'_> {
+    /// Has bands begin and end where a region does, and runs of rows in it. Most regions are all of their storage, in one run.
+    fn at(&mut self, region: &Region, runs: &[Run]) {
+        let Some(root) = self.schedule.buffer(region.buffer).root else { return };
+        let grid = self.atoms.grid(root);
+        let Some(Place { rows, .. }) = grid.place(region) else { return };
+        if rows == (0..grid.rows) && runs.len() < 2 {
+            return;
+        }
+        let grid = self.grids.entry(root).or_insert_with(|| grid.clone());
+        grid.cut(rows.start);
+        grid.cut(rows.end);
+        runs.iter().fold(rows.start, |row, run| {
+            grid.cut(row + run.rows);
+            row + run.rows
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vdnn_tensor::{DType, TensorType};
 
-    fn segment(atom: u32, at: u64) -> Segment {
-        Segment { atom: ValueId(atom), row: 0, at }
+    const ROWS: u64 = 3;
+    const STRIDE: u64 = 32;
+
+    /// Atoms of three rows, of 8 bytes or more each.
+    fn atoms() -> (Vec<ValueId>, Atoms) {
+        let mut graph = Graph::new("atoms");
+        let mut value = |(index, columns): (usize, u64)| {
+            graph.input(&format!("x{index}"), TensorType::new([ROWS, columns], DType::F32)).unwrap()
+        };
+        let values = [2, 2, 4, 4, 8].into_iter().enumerate().map(&mut value).collect();
+        (values, Atoms::of(&graph))
     }
 
-    fn run(rows: u64, atom: u32, row: u64) -> Run {
-        Run { rows, text: vec![(segment(atom, 0).down(row), 8)] }
+    /// What each byte of a buffer's row is: of which atom, and which of its bytes.
+    type Bytes = Vec<Option<(ValueId, u64)>>;
+
+    #[test]
+    fn buffers_hold_what_bytes_would() {
+        let (values, atoms) = atoms();
+        let grids = vec![Grid::new(ROWS, STRIDE); 3];
+        let mut contents = Contents { whole: vec![false; 3], held: vec![Held::Nothing; 3], parts: Vec::new(), grids };
+        let mut bytes: Vec<Bytes> = vec![vec![None; STRIDE as usize]; 3];
+        let place = |at: u64, width: u64| Place { rows: 0..ROWS, columns: at..at + width };
+        let mut state = 1u64;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        for round in 0..20_000 {
+            if round % 50 == 0 {
+                contents.held.fill(Held::Nothing);
+                bytes.iter_mut().for_each(|row| row.fill(None));
+            }
+            let (value, buffer, other) = (values[random(5)], random(3), random(3));
+            let width = atoms.grid(value).stride;
+            // Mostly in the first columns, where atoms are held as a whole.
+            let mut at = || if random(4) > 0 { 0 } else { random(((STRIDE - width) / 4 + 1) as usize) as u64 * 4 };
+            let (from, to) = (at(), at());
+            let columns = to as usize..(to + width) as usize;
+            if round % 2 == 0 {
+                contents.put(&atoms, buffer, &place(to, width), value);
+                columns.enumerate().for_each(|(i, column)| bytes[buffer][column] = Some((value, i as u64)));
+            } else if other != buffer {
+                assert!(contents.copy(&atoms, (other, &place(from, width)), (buffer, &place(to, width))));
+                let copied = bytes[other][from as usize..(from + width) as usize].to_vec();
+                bytes[buffer][columns].clone_from_slice(&copied);
+            }
+            for &value in &values {
+                let width = atoms.grid(value).stride;
+                let held = |at: u64| (0..width).all(|i| bytes[buffer][(at + i) as usize] == Some((value, i)));
+                for at in [0, from.min(STRIDE - width)] {
+                    let found = contents.mismatch(&atoms, buffer, &place(at, width), value);
+                    assert_eq!(found.is_none(), held(at), "round {round}: {value:?} at {at} of {:?}", bytes[buffer]);
+                }
+            }
+        }
     }
 
     #[test]
-    fn a_split_of_a_concat_is_its_input_again() {
-        let z = [(segment(0, 0), 8), (segment(1, 0), 4)];
-        assert_eq!(slice(&z, 8..12), vec![(segment(1, 0), 4)]);
-        assert_eq!(slice(&z, 4..10), vec![(segment(0, 4), 4), (segment(1, 0), 2)]);
-        let halves = [(segment(3, 0), 5), (segment(3, 5), 5)];
-        assert_eq!(slice(&halves, 0..10), vec![(segment(3, 0), 10)]);
-    }
-
-    #[test]
-    fn along_the_batch_rows_are_those_of_the_parts() {
-        let (a, b) = ([run(2, 0, 0)], [run(3, 1, 0)]);
-        let z = joined([&a[..], &b[..]].into_iter(), Axis::Batch);
-        assert_eq!(rows(&z, 2..5), b);
-        assert_eq!(rows(&z, 1..4), [run(1, 0, 1), run(2, 1, 0)]);
-        let wide = joined([&z[..], &[run(5, 2, 0)][..]].into_iter(), Axis::Channels);
-        assert_eq!(columns(&wide, 0..8), z);
-        assert_eq!(columns(&wide, 8..16), [run(2, 2, 0), run(3, 2, 2)]);
+    fn a_copy_of_other_rows_is_none() {
+        let (values, atoms) = atoms();
+        let grids = vec![Grid::new(ROWS, STRIDE), Grid::new(ROWS + 1, STRIDE)];
+        let mut contents = Contents { whole: vec![false; 2], held: vec![Held::Nothing; 2], parts: Vec::new(), grids };
+        let place = Place { rows: 0..ROWS, columns: 0..8 };
+        contents.put(&atoms, 0, &place, values[0]);
+        assert!(!contents.copy(&atoms, (0, &place), (1, &place)), "three of four rows");
+        assert!(!contents.copy(&atoms, (0, &Place { rows: 0..2, columns: 0..8 }), (0, &place)));
     }
 }

@@ -6,7 +6,7 @@ use crate::flat::{Flat, Kind};
 use crate::{Rule, Violation};
 use vdnn_schedule::Schedule;
 
-pub(crate) fn check(schedule: &Schedule, flat: &Flat) -> Vec<Violation> {
+pub(crate) fn check(schedule: &Schedule, flat: &Flat<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut recorded: Vec<Option<usize>> = vec![None; schedule.events.len()];
     let name = |event: usize| &schedule.events[event].name;

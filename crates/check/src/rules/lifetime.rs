@@ -13,7 +13,7 @@ pub(crate) struct Life {
 }
 
 /// First alloc and first free of every buffer.
-pub(crate) fn lives(schedule: &Schedule, flat: &Flat) -> Vec<Life> {
+pub(crate) fn lives(schedule: &Schedule, flat: &Flat<'_>) -> Vec<Life> {
     let mut lives = vec![Life::default(); schedule.buffers.len()];
     for (index, line) in flat.lines.iter().enumerate() {
         match line.kind {
@@ -25,7 +25,7 @@ pub(crate) fn lives(schedule: &Schedule, flat: &Flat) -> Vec<Life> {
     lives
 }
 
-pub(crate) fn check(schedule: &Schedule, flat: &Flat, order: &Order, lives: &[Life]) -> Vec<Violation> {
+pub(crate) fn check(schedule: &Schedule, flat: &Flat<'_>, order: &Order, lives: &[Life]) -> Vec<Violation> {
     let mut found = whole_lives(schedule, lives, order);
     let again = flat.lines.iter().enumerate().filter_map(|(index, line)| {
         let (id, what) = match line.kind {
@@ -36,7 +36,7 @@ pub(crate) fn check(schedule: &Schedule, flat: &Flat, order: &Order, lives: &[Li
         Some((index, format!("{} is {what} a second time", describe::buffer(schedule, id))))
     });
     let misused = flat.touches.iter().filter_map(|touch| {
-        let message = misuse(schedule, order, lives, touch.region.buffer, touch.index())?;
+        let message = misuse(schedule, order, lives, touch.buffer, touch.index())?;
         Some((touch.index(), message))
     });
     let mut at: Vec<(usize, String)> = again.chain(misused).collect();

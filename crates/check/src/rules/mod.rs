@@ -1,6 +1,7 @@
 //! The rules, one file each. That a schedule may follow itself is found by `races` and `sharing`, which follow two
 //! iterations in a row; `sequence` compares different schedules of one run.
 
+pub(crate) mod atoms;
 pub(crate) mod budget;
 pub(crate) mod content;
 pub(crate) mod events;

@@ -51,7 +51,7 @@ fn may_share(graph: &Graph, node: &Node, reads: &[Place], i: usize, (o, write): 
 
 /// Rows, or bytes in each row, of the values before a part in the whole.
 fn offset(graph: &Graph, before: &[ValueId], axis: Axis) -> (u64, u64) {
-    let grids = before.iter().map(|&id| super::content::rows_of(&graph.value(id).ty));
+    let grids = before.iter().map(|&id| super::atoms::rows_of(&graph.value(id).ty));
     match axis {
         Axis::Channels => (0, grids.map(|grid| grid.stride).sum()),
         Axis::Batch => (grids.map(|grid| grid.rows).sum(), 0),

@@ -4,28 +4,20 @@
 //! ordered before those. Different buffers at one address are the rule on sharing.
 
 use crate::access::Access;
-use crate::flat::Flat;
+use crate::flat::{Flat, Touch};
 use crate::grid::Grid;
-use crate::intervals::{Cut, IntervalMap, one_each};
+use crate::intervals::{Cut, IntervalMap};
 use crate::order::{MAX_STREAMS, Order};
 use crate::{Rule, Violation, describe};
 use vdnn_schedule::{Region, Schedule};
 
-/// The accesses to some bytes that a new one may conflict with, as indices over two iterations.
+/// The accesses to some bytes that a new one may conflict with, as indices over two iterations: the last write, and the last read
+/// since on each stream.
 #[derive(Clone, Copy, Debug)]
-struct Recent {
-    write: u32,
-    reads: [u32; MAX_STREAMS],
-}
+struct Recent([u32; 1 + MAX_STREAMS]);
 
 /// No access.
 const NONE: u32 = u32::MAX;
-
-impl Default for Recent {
-    fn default() -> Self {
-        Recent { write: NONE, reads: [NONE; MAX_STREAMS] }
-    }
-}
 
 impl Cut for Recent {
     fn tail(&self, _by: u64) -> Self {
@@ -33,54 +25,96 @@ impl Cut for Recent {
     }
 }
 
-pub(crate) fn check(schedule: &Schedule, flat: &Flat, order: &Order, grids: &[Grid]) -> Vec<Violation> {
-    let mut recent: Vec<IntervalMap<Recent>> = one_each(schedule);
+/// What is remembered of all buffers.
+struct Memory {
+    /// Numbers of a [`Recent`], as far as there are streams.
+    width: usize,
+    /// So many for each buffer that is only touched as a whole.
+    whole: Vec<u32>,
+    /// Of those touched in parts.
+    parts: Vec<IntervalMap<Recent>>,
+}
+
+pub(crate) fn check(schedule: &Schedule, flat: &Flat<'_>, order: &Order, grids: &[Grid]) -> Vec<Violation> {
+    let width = 1 + schedule.streams.len();
+    let whole = vec![NONE; width * schedule.buffers.len()];
+    let mut memory = Memory { width, whole, parts: vec![IntervalMap::default(); flat.in_parts.len()] };
     let mut found = Vec::new();
-    for (iteration, touch) in (0..2).flat_map(|iteration| flat.touches.iter().map(move |touch| (iteration, touch))) {
+    for (iteration, (touch, region)) in (0..2).flat_map(|iteration| flat.places().map(move |place| (iteration, place)))
+    {
         let now = iteration * order.n_commands() + touch.index();
-        let map = &mut recent[touch.buffer()];
-        let mut others = Vec::new();
-        for interval in grids[touch.buffer()].intervals(&touch.region) {
-            if let Some(fact) = map.whole(&interval) {
-                others.extend(conflict(order, fact, touch.access, now));
-                fact.note(touch.access, order.stream(now), now);
-                continue;
-            }
-            for (piece, fact) in map.pieces(interval).collect::<Vec<_>>() {
-                let mut fact = fact.unwrap_or_default();
-                others.extend(conflict(order, &fact, touch.access, now));
-                fact.note(touch.access, order.stream(now), now);
-                map.set(piece, fact);
+        let report = |other| found.extend(violation(schedule, order, region, other, now));
+        match flat.part(touch.buffer()) {
+            None => memory.whole(touch, order, now).into_iter().for_each(report),
+            Some(part) => {
+                let mut others = memory.part((part, &grids[part]), (touch, region), order, now);
+                others.dedup();
+                others.into_iter().for_each(report);
             }
         }
-        others.dedup();
-        found.extend(others.into_iter().filter_map(|other| violation(schedule, order, &touch.region, other, now)));
     }
     found
 }
 
-impl Recent {
-    fn note(&mut self, access: Access, stream: usize, now: usize) {
-        match access {
-            Access::Read => self.reads[stream] = now as u32,
-            Access::Write => *self = Recent { write: now as u32, ..Recent::default() },
+impl Memory {
+    /// Notes an access to a buffer that is only touched as a whole; says with which it conflicts.
+    fn whole(&mut self, touch: &Touch, order: &Order, now: usize) -> Option<usize> {
+        let at = touch.buffer() * self.width;
+        let recent = &mut self.whole[at..at + self.width];
+        let other = conflict(order, recent, touch.access, now);
+        note(recent, touch.access, order.stream(now), now);
+        other
+    }
+
+    /// The same for one that is touched in parts.
+    fn part(
+        &mut self,
+        (part, grid): (usize, &Grid),
+        (touch, region): (&Touch, &Region),
+        order: &Order,
+        now: usize,
+    ) -> Vec<usize> {
+        let map = &mut self.parts[part];
+        let mut others = Vec::new();
+        let mut meet = |recent: &mut [u32]| {
+            others.extend(conflict(order, recent, touch.access, now));
+            note(recent, touch.access, order.stream(now), now);
+        };
+        for interval in grid.intervals(region) {
+            if let Some(Recent(recent)) = map.whole(&interval) {
+                meet(recent);
+                continue;
+            }
+            for (piece, fact) in map.pieces(interval).collect::<Vec<_>>() {
+                let Recent(mut recent) = fact.unwrap_or(Recent([NONE; 1 + MAX_STREAMS]));
+                meet(&mut recent);
+                map.set(piece, Recent(recent));
+            }
+        }
+        others
+    }
+}
+
+/// Remembers an access. A write makes all that came before old.
+fn note(recent: &mut [u32], access: Access, stream: usize, now: usize) {
+    match access {
+        Access::Read => recent[1 + stream] = now as u32,
+        Access::Write => {
+            recent.fill(NONE);
+            recent[0] = now as u32;
         }
     }
 }
 
 /// A recent access that is not ordered before `now` and conflicts with it. A kernel may read what it writes.
-fn conflict(order: &Order, recent: &Recent, access: Access, now: usize) -> Option<usize> {
+fn conflict(order: &Order, recent: &[u32], access: Access, now: usize) -> Option<usize> {
     let unordered = |other: &usize| !order.before(*other, now);
-    let write = Some(recent.write as usize).filter(|_| recent.write != NONE).filter(unordered);
+    let write = Some(recent[0] as usize).filter(|_| recent[0] != NONE).filter(unordered);
     if access == Access::Read || write.is_some() {
         return write.filter(|&other| other != now || access == Access::Write);
     }
-    recent
-        .reads
-        .iter()
-        .filter(|&&index| index != NONE)
-        .map(|&index| index as usize)
-        .find(|other| *other != now && unordered(other))
+    let reads = recent[1..].iter().filter(|&&index| index != NONE).map(|&index| index as usize);
+    reads.into_iter().find(|other| *other != now && unordered(other))
 }
 
 fn violation(schedule: &Schedule, order: &Order, region: &Region, other: usize, now: usize) -> Option<Violation> {

@@ -4,21 +4,29 @@
 //! Ops are pure, so it does not matter which run made a value, and a recomputed value is the value. A home that is
 //! updated twice, or read after its update, shows as a read of the wrong version.
 
-use super::content::{Atoms, Contents};
+use super::atoms::Atoms;
+use super::content::Contents;
 use super::operands::{Place, clash};
+use crate::flat::{Flat, Kind, Launch};
 use crate::{Rule, Violation, describe};
-use vdnn_graph::{Graph, Node, NodeId, Program, Role, ValueId};
-use vdnn_schedule::{Action, AlgoId, Region, Schedule};
+use std::ops::Range;
+use vdnn_graph::{Graph, Node, Program, Role, ValueId};
+use vdnn_schedule::{AlgoId, Schedule};
 
-pub(crate) fn check(schedule: &Schedule, program: &Program) -> Vec<Violation> {
-    let mut found = same_program(schedule, &program.graph);
+pub(crate) fn check(schedule: &Schedule, flat: &Flat<'_>, program: &Program) -> Vec<Violation> {
+    let (graph, mut found) = (&program.graph, same_names(schedule, &program.graph));
     if !found.is_empty() {
         return found;
     }
-    let mut walk = Walk::new(schedule, &program.graph);
+    let atoms = Atoms::of(graph);
+    found.extend(same_program(schedule, graph, &atoms));
+    if !found.is_empty() {
+        return found;
+    }
+    let mut walk = Walk::new(schedule, flat, graph, atoms);
     walk.start();
-    for (index, command) in schedule.commands.iter().enumerate() {
-        walk.step(index, &command.action);
+    for (index, line) in flat.lines.iter().enumerate() {
+        walk.step(index, line.kind);
     }
     walk.finish();
     found.append(&mut walk.found);
@@ -29,17 +37,19 @@ fn whole(message: String) -> Violation {
     Violation::whole(Rule::Refines, message)
 }
 
-/// The schedule's tables are the program's, its buffers have room for their roots, its homes are the program's.
-fn same_program(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
+/// The schedule's tables are the program's.
+fn same_names(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
+    let nodes = differ("node", &schedule.nodes, graph.nodes(), |node| &node.name);
+    let values = differ("value", &schedule.values, graph.values(), |value| &value.name);
+    nodes.into_iter().chain(values).collect()
+}
+
+/// Its buffers have room for their roots, its homes are the program's.
+fn same_program(schedule: &Schedule, graph: &Graph, atoms: &Atoms) -> Vec<Violation> {
     let mut found = Vec::new();
-    found.extend(differ("node", &schedule.nodes, graph.nodes().iter().map(|node| node.name.as_str())));
-    found.extend(differ("value", &schedule.values, graph.values().iter().map(|value| value.name.as_str())));
-    if !found.is_empty() {
-        return found;
-    }
     for buffer in &schedule.buffers {
         let Some(root) = buffer.root else { continue };
-        let bytes = graph.value(root).ty.bytes();
+        let bytes = atoms.grid(root).bytes();
         if buffer.bytes < bytes {
             let (name, root) = (&buffer.name, describe::value(schedule, root));
             found.push(whole(format!("expected %{name} to hold the {bytes} bytes of {root}, found {}", buffer.bytes)));
@@ -50,12 +60,11 @@ fn same_program(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
 }
 
 /// The first name of the schedule that is not the program's.
-fn differ<'g>(what: &str, ours: &[String], theirs: impl Iterator<Item = &'g str> + Clone) -> Option<Violation> {
-    let longest = ours.len().max(theirs.clone().count());
-    let names = ours.iter().map(|name| Some(name.as_str())).chain(std::iter::repeat(None));
-    let expected = theirs.map(Some).chain(std::iter::repeat(None));
-    let (at, (name, expected)) =
-        names.zip(expected).take(longest).enumerate().find(|(_, (name, expected))| name != expected)?;
+fn differ<T>(what: &str, ours: &[String], theirs: &[T], name: fn(&T) -> &String) -> Option<Violation> {
+    let common = ours.len().min(theirs.len());
+    let same = ours.iter().zip(theirs).position(|(ours, theirs)| ours != name(theirs));
+    let at = same.or((ours.len() != theirs.len()).then_some(common))?;
+    let (name, expected) = (ours.get(at), theirs.get(at).map(name));
     Some(whole(format!("expected {what} {at} to be {expected:?} as in the program, found {name:?}")))
 }
 
@@ -67,15 +76,16 @@ fn homes(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
     }
     let persistents = graph.persistents().iter().map(|persistent| (persistent.initial, persistent.last));
     for (initial, end) in persistents.chain(graph.metrics().iter().map(|&id| (id, id))) {
-        let name = describe::value(schedule, initial);
+        let name = || describe::value(schedule, initial);
         match last[initial.index()] {
             Some(found_last) if found_last == end => {}
             Some(other) => found.push(whole(format!(
-                "expected the home of {name} to end with {}, found {}",
+                "expected the home of {} to end with {}, found {}",
+                name(),
                 describe::value(schedule, end),
                 describe::value(schedule, other)
             ))),
-            None => found.push(whole(format!("expected a home for {name}, found none"))),
+            None => found.push(whole(format!("expected a home for {}, found none", name()))),
         }
     }
     for home in &schedule.homes {
@@ -92,6 +102,7 @@ fn homes(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
 /// The state of the walk through the commands.
 struct Walk<'a> {
     schedule: &'a Schedule,
+    flat: &'a Flat<'a>,
     graph: &'a Graph,
     atoms: Atoms,
     contents: Contents,
@@ -103,11 +114,10 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(schedule: &'a Schedule, graph: &'a Graph) -> Self {
-        let atoms = Atoms::of(graph);
-        let contents = Contents::new(schedule, graph, &atoms);
+    fn new(schedule: &'a Schedule, flat: &'a Flat<'a>, graph: &'a Graph, atoms: Atoms) -> Self {
+        let contents = Contents::new(schedule, flat, graph, &atoms);
         let runs = vec![(0, None); graph.nodes().len()];
-        Walk { schedule, graph, atoms, contents, runs, places: Default::default(), found: Vec::new() }
+        Walk { schedule, flat, graph, atoms, contents, runs, places: Default::default(), found: Vec::new() }
     }
 
     fn report(&mut self, command: usize, message: String) {
@@ -119,25 +129,26 @@ impl<'a> Walk<'a> {
         for home in &self.schedule.homes {
             if self.graph.value(home.initial).producer.is_none() {
                 let buffer = home.buffer.index();
-                let whole = self.contents.grids[buffer].whole();
-                self.contents.put(buffer, &whole, self.atoms.string(home.initial));
+                let whole = self.contents.all(home.buffer);
+                self.contents.put(&self.atoms, buffer, &whole, home.initial);
             }
         }
     }
 
-    fn step(&mut self, index: usize, action: &Action) {
-        match action {
-            Action::Launch { node, run, algo, reads, writes, .. } => {
-                self.count(index, *node, *run, *algo);
-                self.launch(index, *node, reads, writes);
+    fn step(&mut self, index: usize, kind: Kind) {
+        match kind {
+            Kind::Launch(launch) => {
+                let launch = &self.flat.launches[launch as usize];
+                self.count(index, launch);
+                self.launch(index, self.graph.node(launch.node), launch.operands());
             }
-            Action::Transfer { src, dst, .. } => self.transfer(index, src, dst),
+            Kind::Transfer(touch) => self.transfer(index, touch as usize),
             _ => {}
         }
     }
 
     /// Runs count from 0, only pure nodes run again, all runs use one algorithm.
-    fn count(&mut self, index: usize, id: NodeId, run: u16, algo: AlgoId) {
+    fn count(&mut self, index: usize, &Launch { node: id, run, algo, .. }: &Launch) {
         let (runs, first) = &mut self.runs[id.index()];
         let expected = *runs;
         let algorithm = *first.get_or_insert(algo);
@@ -155,8 +166,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn launch(&mut self, index: usize, id: NodeId, reads: &[Region], writes: &[Region]) {
-        let node = self.graph.node(id);
+    fn launch(&mut self, index: usize, node: &Node, [reads, writes]: [Range<usize>; 2]) {
         if (reads.len(), writes.len()) != (node.inputs.len(), node.outputs.len()) {
             let message = format!(
                 "expected {} to read {} and write {} regions, found {} and {}",
@@ -170,8 +180,8 @@ impl<'a> Walk<'a> {
         }
         let [mut inputs, mut outputs] = std::mem::take(&mut self.places);
         let known = [
-            self.places(index, node, &node.inputs, reads, &mut inputs),
-            self.places(index, node, &node.outputs, writes, &mut outputs),
+            self.places(index, node, &node.inputs, reads.clone(), &mut inputs),
+            self.places(index, node, &node.outputs, writes.clone(), &mut outputs),
         ];
         if known == [true, true] {
             self.run(index, node, [reads, writes], [&inputs, &outputs]);
@@ -180,18 +190,19 @@ impl<'a> Walk<'a> {
     }
 
     /// The inputs lie in their places, nothing is overwritten that may not be, and then the outputs lie in theirs.
-    fn run(&mut self, index: usize, node: &Node, [reads, writes]: [&[Region]; 2], [inputs, outputs]: [&[Place]; 2]) {
+    fn run(&mut self, index: usize, node: &Node, [reads, writes]: [Range<usize>; 2], [inputs, outputs]: [&[Place]; 2]) {
         for (&value, place) in node.inputs.iter().zip(inputs) {
             self.expect(index, node, value, place);
         }
         if let Some((i, o)) = clash(self.graph, node, inputs, outputs) {
             let [input, output] = [node.inputs[i], node.outputs[o]].map(|id| describe::value(self.schedule, id));
-            let [from, to] = [&reads[i], &writes[o]].map(|region| describe::region(self.schedule, region));
+            let [from, to] = [reads.start + i, writes.start + o]
+                .map(|touch| describe::region(self.schedule, self.flat.regions[touch]));
             let name = &node.name;
             self.report(index, format!("{name} may not read {input} at {from} and write {output} at {to}"));
         }
         for (&value, (buffer, place)) in node.outputs.iter().zip(outputs) {
-            self.contents.put(buffer.index(), place, self.atoms.string(value));
+            self.contents.put(&self.atoms, buffer.index(), place, value);
         }
     }
 
@@ -201,13 +212,14 @@ impl<'a> Walk<'a> {
         index: usize,
         node: &Node,
         values: &[ValueId],
-        regions: &[Region],
+        touches: Range<usize>,
         places: &mut Vec<Place>,
     ) -> bool {
         places.clear();
-        for (&value, region) in values.iter().zip(regions) {
-            let (grid, rows) = (&self.contents.grids[region.buffer.index()], self.atoms.grid(value));
-            let place = grid.place(region).filter(|place| place.width() == rows.stride);
+        for (&value, touch) in values.iter().zip(touches) {
+            let (buffer, region) = (self.flat.touches[touch].buffer, self.flat.regions[touch]);
+            let rows = self.atoms.grid(value);
+            let place = self.contents.place(region, buffer).filter(|place| place.width() == rows.stride);
             let place = place.filter(|place| place.n_rows() == rows.rows || rows.stride == 0);
             let Some(place) = place else {
                 let (name, value) = (&node.name, describe::value(self.schedule, value));
@@ -217,15 +229,14 @@ impl<'a> Walk<'a> {
                 self.report(index, message);
                 return false;
             };
-            places.push((region.buffer, place));
+            places.push((buffer, place));
         }
         true
     }
 
     /// Reports when a place does not hold a value that a node reads.
     fn expect(&mut self, index: usize, node: &Node, value: ValueId, (buffer, place): &Place) {
-        let string = self.atoms.string(value);
-        let Some(there) = self.contents.mismatch(buffer.index(), place, string) else { return };
+        let Some(there) = self.contents.mismatch(&self.atoms, buffer.index(), place, value) else { return };
         let what = format!("{} to read", node.name);
         let message = self.holds_instead(&what, value, *buffer, there.map(|segment| segment.atom));
         self.report(index, message);
@@ -244,11 +255,14 @@ impl<'a> Walk<'a> {
         format!("expected {what} {value} in {place}, which holds {there} there")
     }
 
-    fn transfer(&mut self, index: usize, src: &Region, dst: &Region) {
-        let [from, to] = [src, dst].map(|region| self.contents.grids[region.buffer.index()].place(region));
+    fn transfer(&mut self, index: usize, touch: usize) {
+        let [src, dst] = [touch, touch + 1].map(|touch| self.flat.regions[touch]);
+        let buffers = [touch, touch + 1].map(|touch| self.flat.touches[touch].buffer);
+        let [from, to] =
+            [(src, buffers[0]), (dst, buffers[1])].map(|(region, buffer)| self.contents.place(region, buffer));
         let copied = match (from, to) {
             (Some(from), Some(to)) if from.width() == to.width() => {
-                self.contents.copy((src.buffer.index(), &from), (dst.buffer.index(), &to))
+                self.contents.copy(&self.atoms, (buffers[0].index(), &from), (buffers[1].index(), &to))
             }
             _ => false,
         };
@@ -261,17 +275,17 @@ impl<'a> Walk<'a> {
     /// Homes hold what the next iteration starts with, effects and metrics have happened.
     fn finish(&mut self) {
         for home in &self.schedule.homes {
-            let place = self.contents.grids[home.buffer.index()].whole();
-            let string = self.atoms.string(home.last);
-            if let Some(there) = self.contents.mismatch(home.buffer.index(), &place, string) {
+            let place = self.contents.all(home.buffer);
+            if let Some(there) = self.contents.mismatch(&self.atoms, home.buffer.index(), &place, home.last) {
                 let there = there.map(|segment| segment.atom);
                 let message = self.holds_instead("the iteration to end with", home.last, home.buffer, there);
                 self.found.push(whole(message));
             }
         }
-        for (node, (runs, _)) in self.graph.nodes().iter().zip(&self.runs) {
+        let nodes = self.graph.nodes().iter().zip(&self.runs);
+        for (node, _) in nodes.filter(|(_, (runs, _))| *runs == 0) {
             let metric = node.outputs.iter().any(|&id| self.graph.value(id).role == Role::Metric);
-            if *runs == 0 && (metric || node.op.has_effect()) {
+            if metric || node.op.has_effect() {
                 self.found.push(whole(format!("expected {} to run, found no launch of it", node.name)));
             }
         }

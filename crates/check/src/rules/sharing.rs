@@ -17,7 +17,7 @@ struct Occupant {
     iteration: u32,
 }
 
-pub(crate) fn check(schedule: &Schedule, flat: &Flat, order: &Order, lives: &[Life]) -> Vec<Violation> {
+pub(crate) fn check(schedule: &Schedule, flat: &Flat<'_>, order: &Order, lives: &[Life]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut arenas = homes(schedule, &mut found);
     let mut former: Vec<Occupant> = Vec::new();

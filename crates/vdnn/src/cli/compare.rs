@@ -1,7 +1,8 @@
 //! `vdnn compare`: networks × batch sizes × machines × policies × budgets, each cell planned, checked and simulated.
 //!
 //! ```text
-//!   case   = network, batch size, machine, link scale      planned once without budget and once for every floor
+//!   case   = network, batch size, machine, link scale      planned once without budget and once for every floor; under a
+//!                                                          budget with norms apart too, as `vdnn plan` does
 //!   budget = bytes, none, or a share of the way            0 % the least floor of the policies … 100 % what `none` takes
 //!   cell   = case, policy, budget                          planned side by side on all cores, listed in a fixed order
 //! ```
@@ -29,7 +30,7 @@ use vdnn_memory::{Budgets, HomeLayout, Options, policies};
 use vdnn_schedule::Space;
 use vdnn_sim::{Links, oracle_seconds};
 use vdnn_tensor::Bytes;
-use vdnn_train::{Encodings, Planned, Settings, Subject, TrainError, plan, program};
+use vdnn_train::{Encodings, Settings, Subject, TrainError, plan, program};
 
 /// More planning threads than any processor has cores for.
 const MAX_THREADS: usize = 1024;
@@ -133,8 +134,8 @@ pub struct Case {
     pub modelled_kernels: usize,
     /// Of each policy, in the order asked for.
     floors: Vec<Bytes>,
-    subject: Subject,
-    homes: HomeLayout,
+    /// As the network is built; within a budget also with its norms apart, if it has any that were fused.
+    subjects: Vec<(Subject, HomeLayout)>,
     links: Links,
     options: Options,
     encodings: Encodings,
@@ -156,8 +157,16 @@ impl Case {
         Ok(Settings { options, budgets, encodings, ..Settings::new(policy, self.links) })
     }
 
-    fn plan(&self, settings: &Settings) -> Result<Planned, TrainError> {
-        plan::plan(self.subject.clone(), &self.homes, settings)
+    /// What may be planned within budgets, and what is to be preferred first.
+    fn subjects(&self, budgets: &Budgets) -> Result<Vec<&(Subject, HomeLayout)>, TrainError> {
+        let subjects: Vec<_> = self.subjects.iter().collect();
+        let Some(budget) = budgets.device else { return Ok(subjects[..1].to_vec()) };
+        match subjects[..] {
+            [fused, apart] if program::prefers_apart(&fused.0.plain.program, &apart.0.plain.program, budget)? => {
+                Ok(vec![apart, fused])
+            }
+            _ => Ok(subjects),
+        }
     }
 
     fn bytes(&self, asked: Asked) -> Option<Bytes> {
@@ -217,7 +226,7 @@ fn pool(threads: Option<usize>) -> Result<rayon::ThreadPool> {
 struct Start<'a> {
     model: &'a str,
     batch_size: u64,
-    program: Arc<Program>,
+    programs: Vec<Arc<Program>>,
     costs: &'a Costs,
     link_scale: f64,
 }
@@ -228,10 +237,10 @@ fn cases(args: &CompareCommand, names: &[String]) -> Result<Vec<Case>> {
     let mut starts = Vec::new();
     for model in &args.models {
         for &batch_size in &args.batch_sizes {
-            let program = Arc::new(program_of(args, model, batch_size)?);
+            let programs: Vec<_> = programs_of(args, model, batch_size)?.into_iter().map(Arc::new).collect();
             for costs in &costs {
                 for &link_scale in &args.link_scale {
-                    starts.push(Start { model, batch_size, program: Arc::clone(&program), costs, link_scale });
+                    starts.push(Start { model, batch_size, programs: programs.clone(), costs, link_scale });
                 }
             }
         }
@@ -246,20 +255,26 @@ fn costs(args: &CompareCommand) -> Result<Vec<Costs>> {
     machines.map(Costs::of_machine).chain(profiles).collect()
 }
 
-fn program_of(args: &CompareCommand, model: &str, batch_size: u64) -> Result<Program> {
+/// The iteration as the network is built, and with norms apart where that makes another.
+fn programs_of(args: &CompareCommand, model: &str, batch_size: u64) -> Result<Vec<Program>> {
     let CompareCommand { image_size, classes, dtype, fuse, split_batch, .. } = *args;
     let split_at = args.split_at.clone();
     let of = ModelArgs::of(model);
     let model = ModelArgs { batch_size, image_size, classes, dtype, fuse, split_batch, split_at, ..of };
     let build = resolve::network(&model, resolve::FromData::default(), 0)?;
     let net = program::network(&build, batch_size, Mode::Train)?;
-    Ok(program::training(net, &resolve::optimization(&args.optimizer)?)?)
+    let optimization = resolve::optimization(&args.optimizer)?;
+    let fused = program::training(net.clone(), &optimization)?;
+    let apart = program::training_apart(net, &optimization, &fused)?;
+    Ok(std::iter::once(fused).chain(apart).collect())
 }
 
-/// Prices a case and finds its ends: what `none` takes, and each policy's floor.
+/// Prices a case and finds its ends: what `none` takes, and each policy's floor. Norms apart are left out where they cannot be priced,
+/// as by profiles that were recorded without them.
 fn case(args: &CompareCommand, names: &[String], start: Start<'_>) -> Result<Case> {
     let options = resolve::options(&args.method, start.costs.is_modelled());
-    let priced = start.costs.estimate(&start.program)?;
+    let fused = &start.programs[0];
+    let priced = start.costs.estimate(fused)?;
     let price = |program: &Program| start.costs.estimate(program).map(|priced| priced.table);
     let takes = |name: &String| policies::find(name).is_some_and(|policy| policy.takes_encodings());
     let encodings = args.method.encodings == Encodings::Auto && names.iter().any(takes);
@@ -270,22 +285,31 @@ fn case(args: &CompareCommand, names: &[String], start: Start<'_>) -> Result<Cas
         link_scale: start.link_scale,
         none_peak: 0,
         least_floor: 0,
-        oracle_ms: oracle_seconds(&start.program, &priced.table) * 1e3,
+        oracle_ms: oracle_seconds(fused, &priced.table) * 1e3,
         measured_kernels: priced.measured,
         modelled_kernels: priced.modelled,
         floors: Vec::new(),
-        homes: plan::layout(&[&start.program.graph], &options),
-        subject: Subject::priced(start.program, encodings, price)?,
+        subjects: Vec::new(),
         encodings: args.method.encodings,
         links: start.costs.links(start.link_scale),
         options,
     };
+    for (index, program) in start.programs.into_iter().enumerate() {
+        let homes = plan::layout(&[&program.graph], &options);
+        match Subject::priced(program, encodings, price) {
+            Ok(subject) => case.subjects.push((subject, homes)),
+            Err(error) if index == 0 => return Err(error),
+            Err(_) => {}
+        }
+    }
     let floor = |name: &String| {
         let settings = case.settings(name, Budgets::default())?;
-        Ok(plan::floor(&case.subject, &case.homes, &settings)?)
+        let floors = case.subjects.iter().map(|(subject, homes)| plan::floor(subject, homes, &settings));
+        floors.reduce(|least, floor| Ok(least?.min(floor?))).context("a case has a subject")?.map_err(Into::into)
     };
     let floors: Vec<Bytes> = names.par_iter().map(floor).collect::<Result<_>>()?;
-    let none = case.plan(&case.settings("none", Budgets::default())?)?;
+    let (subject, homes) = &case.subjects[0];
+    let none = plan::plan(subject.clone(), homes, &case.settings("none", Budgets::default())?)?;
     case.none_peak = none.schedule.peak_bytes(Space::Device);
     case.least_floor = floors.iter().copied().min().unwrap_or(0);
     case.floors = floors;

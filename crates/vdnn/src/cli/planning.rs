@@ -2,7 +2,7 @@
 
 mod text;
 
-pub use text::rows;
+pub use text::{bound_text, rows};
 
 use super::args::{ModelArgs, OptimizerArgs, PlanArgs, factor};
 use super::costs::Costs;

@@ -326,3 +326,25 @@ fn profiles_of_other_kernels() {
     assert!(bytes(profiled, "modelled_kernels") > 0);
     assert_eq!(profiled["oracle_ms"], modelled["oracle_ms"]);
 }
+
+/// Where layers are fused, `plan` tries norms of residuals apart within a budget, and a cell is the same plan; its floor is the least
+/// budget at which there is one.
+#[test]
+fn cells_near_the_floor_are_plans_with_norms_apart() {
+    let network = "-b 16 --dtype bf16 --policy hybrid";
+    let how = format!("--machine h200 {network}");
+    let compared = succeeds(&format!("compare --model resnet50 {how} --budgets 0%,200MiB,none"));
+    let cells = cells(&compared);
+    for cell in &cells[..2] {
+        let budget = bytes(cell, "budget_bytes");
+        let plan = succeeds(&format!("plan --model resnet50 {how} --budget {budget}"));
+        for key in ["predicted_ms", "peak_bytes", "offload_bytes", "recompute_ms", "encoded_nodes"] {
+            assert_eq!(cell[key], plan.document[key], "{key} in {budget} bytes");
+        }
+    }
+    let floor = bytes(&cells[0], "floor_bytes");
+    assert_eq!(bytes(&cells[0], "budget_bytes"), floor);
+    let fused = succeeds(&format!("plan --model resnet50 {how}"));
+    assert!(floor < bytes(&fused.document, "floor_bytes"), "norms apart lower the floor: {floor}, {}", fused.document);
+    assert_eq!(cells[2]["predicted_ms"], fused.document["predicted_ms"], "without a budget norms stay fused");
+}

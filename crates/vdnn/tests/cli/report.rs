@@ -206,6 +206,8 @@ fn a_run_has_a_page_too() {
     for part in ["streams-measured", "streams-predicted", "measured ms", "predicted", "timed step"] {
         assert!(html.contains(part), "{part}");
     }
+    assert!(html.contains("<th>floor of the policy</th><td>not known</td>"));
+    assert!(html.contains("(kernels alone)"), "the bound without a budget");
     let schedule = read_schedule(&fs::read_to_string(folder.path().join("run.json")).unwrap()).unwrap();
     let live = vdnn::schedule::stats(&schedule).live_peak.bytes;
     assert_eq!(columns(&html).iter().map(|kinds| kinds.iter().sum::<u64>()).max(), Some(live));
@@ -216,6 +218,18 @@ fn a_run_has_a_page_too() {
     let timed = timed.count();
     // A kernel that does nothing may take no time.
     assert!(spans as usize <= timed && spans as usize * 10 >= timed * 9, "{spans} of {timed}");
+    // Within a budget the page states the floor that a budget of nothing is refused with.
+    run("--max-steps 1 --budget 8MiB --report limited.html");
+    let refused = vdnn_in(
+        folder.path(),
+        &format!("{TINY} --model vgg-small --policy all --min-offload 1KiB --max-steps 1 --budget 1"),
+    );
+    let floor = refused.document["floor_bytes"].as_u64().unwrap();
+    let limited = fs::read_to_string(folder.path().join("limited.html")).unwrap();
+    assert!(
+        limited.contains("<th>floor of the policy</th>") && limited.contains(&format!("({floor} bytes)</td>")),
+        "{floor}"
+    );
     // Five full batches and a partial one: a run that goes on with that times nothing, and says so.
     run_on("--samples 84", "--max-steps 5 --epochs 1 --output saved --report first.html");
     run_on("--samples 84", "--epochs 1 --resume saved --report rest.html");

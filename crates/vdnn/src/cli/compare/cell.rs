@@ -4,11 +4,11 @@ use super::Case;
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Instant;
-use vdnn_memory::{Budgets, PlanError, step_time_bound};
+use vdnn_memory::{Budgets, HomeLayout, PlanError, StepTimeBound, step_time_bound};
 use vdnn_schedule::{Direction, Space};
 use vdnn_sim::simulate;
 use vdnn_tensor::Bytes;
-use vdnn_train::{TrainError, plan};
+use vdnn_train::{Planned, Settings, Subject, TrainError, plan};
 
 /// One result; keys are those of the JSON document and the CSV file.
 #[derive(Clone, Debug, Serialize)]
@@ -112,8 +112,9 @@ fn blank(case: &Case, place: &Place<'_>) -> Cell {
 pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     let mut cell = blank(case, &place);
     let settings = case.settings(place.policy, place.budgets)?;
+    let subjects = case.subjects(&settings.budgets)?;
     let started = Instant::now();
-    let outcome = case.plan(&settings);
+    let outcome = first(&subjects, &settings);
     cell.planning_seconds = started.elapsed().as_secs_f64();
     let planned = match outcome {
         Ok(planned) => planned,
@@ -130,9 +131,10 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     };
     let schedule = &planned.schedule;
     let predicted_ms = simulate(schedule, &planned.kernels, &case.links)?.seconds * 1e3;
-    let bound = step_time_bound(&plan::problem(&case.subject, &case.homes, &settings));
-    cell.lower_bound_ms = Some(bound.seconds * 1e3);
-    cell.gap_percent = Some(bound.gap(predicted_ms / 1e3) * 100.0);
+    if let Some(bound) = bound(&subjects, &settings) {
+        cell.lower_bound_ms = Some(bound.seconds * 1e3);
+        cell.gap_percent = Some(bound.gap(predicted_ms / 1e3) * 100.0);
+    }
     cell.planned = true;
     cell.peak_bytes = Some(schedule.peak_bytes(Space::Device));
     cell.host_peak_bytes = Some(schedule.peak_bytes(Space::Host));
@@ -144,4 +146,26 @@ pub fn planned(case: &Case, place: Place<'_>) -> Result<Cell> {
     cell.predicted_ms = Some(predicted_ms);
     cell.slowdown_percent = Some((predicted_ms / case.oracle_ms - 1.0) * 100.0);
     Ok(cell)
+}
+
+/// The plan of the first subject that has one; of refusals the one of the least floor.
+fn first(subjects: &[&(Subject, HomeLayout)], settings: &Settings) -> Result<Planned, TrainError> {
+    let mut refused: Option<(Bytes, TrainError)> = None;
+    for (subject, homes) in subjects {
+        match plan::plan(subject.clone(), homes, settings) {
+            Err(TrainError::Plan(PlanError::Infeasible(refusal))) => {
+                let floor = refusal.floor;
+                let refusal = (floor, TrainError::Plan(PlanError::Infeasible(refusal)));
+                refused = Some(refused.filter(|least| least.0 <= floor).unwrap_or(refusal));
+            }
+            done => return done,
+        }
+    }
+    Err(refused.map_or_else(|| TrainError::Model("there is no program to plan".into()), |(_, refusal)| refusal))
+}
+
+/// Least time of any plan of these.
+fn bound(subjects: &[&(Subject, HomeLayout)], settings: &Settings) -> Option<StepTimeBound> {
+    let bounds = subjects.iter().map(|(subject, homes)| step_time_bound(&plan::problem(subject, homes, settings)));
+    bounds.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }

@@ -2,6 +2,7 @@
 
 use super::{Beside, Explained};
 use vdnn_graph::Op;
+use vdnn_memory::StepTimeBound;
 use vdnn_schedule::{Direction, Schedule, Space};
 use vdnn_tensor::format_bytes;
 use vdnn_train::{Planned, Settings};
@@ -35,7 +36,7 @@ pub fn rows(explained: &Explained, settings: &Settings) -> Vec<(&'static str, St
                 explained.oracle_ms
             ),
         ),
-        ("no plan is below", bound_text(explained)),
+        ("no plan is below", bound_text(&explained.bound, planned, explained.predicted_ms() / 1e3)),
     ]
 }
 
@@ -86,16 +87,15 @@ fn live_at_peak(explained: &Explained) -> String {
     format!("{} ({live} bytes), no addresses need less; these take {over:.2} % more", format_bytes(live))
 }
 
-/// The lower bound on the step, how far the plan is from it, and where it comes from.
-fn bound_text(explained: &Explained) -> String {
-    let bound = &explained.bound;
-    let gap = bound.gap(explained.predicted_ms() / 1e3) * 100.0;
+/// The lower bound on the step, how far the plan is from it by its predicted seconds, and where it comes from.
+pub fn bound_text(bound: &StepTimeBound, planned: &Planned, predicted: f64) -> String {
+    let gap = bound.gap(predicted) * 100.0;
     let text = format!("{:.3} ms under this budget; this one takes {gap:.1} % more", bound.seconds * 1e3);
     match bound.cut {
         None => format!("{text} (kernels alone)"),
         Some(cut) => format!(
             "{text} (at {} {} cannot be there)",
-            explained.planned.program.node_at(cut.step).name,
+            planned.program.node_at(cut.step).name,
             format_bytes(cut.absent)
         ),
     }
