@@ -11,6 +11,7 @@
 
 mod crowd;
 mod held;
+mod leaving;
 
 pub(crate) use crowd::Crowd;
 
@@ -20,10 +21,10 @@ use crate::compile::compile_unplaced;
 use crate::fit::{Streamed, fits, peak_of, windows_within, with_windows};
 use crate::held::Held;
 use crate::liveness::Operands;
-use crate::recompute::{Makers, recompute_within, repeatable};
+use crate::recompute::{First, Makers, recompute_within, repeatable};
 use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget};
 use std::collections::BTreeMap;
-use vdnn_graph::{NodeId, Phase, Role, Step, ValueId};
+use vdnn_graph::{NodeId, Phase, Role, ValueId};
 use vdnn_sim::{Links, simulate};
 use vdnn_tensor::Bytes;
 
@@ -44,6 +45,8 @@ pub(crate) enum Fate {
     Recompute,
     /// Offloaded again after each use in backward that is not the last.
     OffloadEach,
+    /// Offloaded again after a use in backward from which the next is far away: see [`Decision::patience`].
+    OffloadApart,
     /// Made again for each use in backward.
     RecomputeEach,
     /// Made again for uses in backward that are far apart: see [`Decision::patience`].
@@ -64,7 +67,7 @@ impl Fate {
 
     /// Whether bytes cross the links.
     pub fn copies(self) -> bool {
-        matches!(self, Fate::Offload | Fate::OffloadEach)
+        matches!(self, Fate::Offload | Fate::OffloadEach | Fate::OffloadApart)
     }
 
     /// What a storage that cannot be made again may not have.
@@ -115,9 +118,18 @@ pub(crate) struct Joint<'a> {
 pub(crate) struct Decision {
     pub fates: Vec<Fate>,
     pub reserve: f64,
-    /// Steps of the program for which what was made again may wait for its next use, where its fate is
-    /// [`Fate::RecomputeApart`].
+    /// Steps of the program for which what was made again or copied back may wait for its next use, where its fate is
+    /// [`Fate::RecomputeApart`] or [`Fate::OffloadApart`].
     pub patience: u32,
+    /// What is made again first.
+    pub first: First,
+}
+
+impl Decision {
+    /// These fates, with all the room for algorithms.
+    pub fn of(fates: Vec<Fate>, patience: u32) -> Self {
+        Decision { fates, reserve: 0.0, patience, first: First::Early }
+    }
 }
 
 /// What fates make of the iteration, before algorithms and windows.
@@ -248,9 +260,9 @@ impl<'a> Joint<'a> {
     }
 
     /// The order that the fates make, and what leaves in it. `None` when something cannot be made again.
-    fn arrange(&self, (fates, patience): (&[Fate], u32)) -> Option<Arranged> {
+    fn arrange(&self, decision: &Decision) -> Option<Arranged> {
+        let &Decision { ref fates, patience, first, .. } = decision;
         let program = self.problem.program;
-        let own = || self.candidates.iter().map(|candidate| candidate.root).zip(fates.iter().copied());
         let forgotten = self.candidates.iter().zip(fates).filter_map(|(candidate, fate)| {
             let forget = match fate {
                 Fate::Recompute => Forget::Once,
@@ -262,23 +274,10 @@ impl<'a> Joint<'a> {
             Some((candidate.root, forget))
         });
         let most = (4 * program.n_steps()).max(LONGEST_ORDER);
-        let made = recompute_within(&self.makers, &forgotten.collect(), most).ok()?;
+        let made = recompute_within(&self.makers, &forgotten.collect(), first, most).ok()?;
         let plan = MemoryPlan { order: made.order, gaps: made.drops, ..MemoryPlan::keep_all(program) };
-        let graph = &program.graph;
-        let turns = plan.order.iter().position(|u| u.run > 0 || graph.node(u.node).phase != Phase::Forward)?;
-        let turns = Step(turns as u32);
         let liveness = Liveness::under(&self.operands, &plan.order);
-        let mut gaps = Vec::new();
-        for (root, fate) in own() {
-            let made_again = |gap: &Gap| plan.gaps.contains_key(&(root, plan.order[gap.to.step.index()]));
-            let idle = |gap: &Gap| turns <= gap.to.step && gap.to.step.0 > gap.from.step.0 + 1 && !made_again(gap);
-            let most = match fate {
-                Fate::Offload => 1,
-                Fate::OffloadEach => usize::MAX,
-                _ => 0,
-            };
-            gaps.extend(liveness.gaps(root).filter(idle).take(most));
-        }
+        let gaps = self.leaving(&plan, &liveness, decision)?;
         let held = Held::of(self.problem, &plan, &liveness)?;
         Some(Arranged { plan, liveness, held, gaps })
     }
@@ -296,7 +295,7 @@ impl<'a> Joint<'a> {
     }
 
     fn estimate_of_order(&self, decision: &Decision, room: Bytes) -> Option<f64> {
-        let arranged = self.arrange((&decision.fates, decision.patience))?;
+        let arranged = self.arrange(decision)?;
         let plan = self.algorithms(&arranged, decision, room)?;
         let about = (&arranged.liveness, &arranged.held);
         windows_within(&self.for_windows(), &plan, about, &arranged.gaps, (room, self.streamed))
@@ -310,7 +309,7 @@ impl<'a> Joint<'a> {
     /// A whole plan for a decision, addresses within the budget included, and the room at which they fitted: `room` at most.
     /// Windows as long as live bytes allow first; where those do not find addresses, shorter ones.
     pub fn settle(&self, decision: &Decision, room: Bytes) -> Option<(MemoryPlan, Bytes)> {
-        let arranged = self.arrange((&decision.fates, decision.patience))?;
+        let arranged = self.arrange(decision)?;
         let long = |room: Bytes| {
             let chosen = self.algorithms(&arranged, decision, room)?;
             let about = (&arranged.liveness, &arranged.held);
@@ -361,18 +360,18 @@ impl<'a> Joint<'a> {
 
     /// The plan of the fates with the least workspace of every kernel, if it fits.
     pub fn least(&self, fates: &[Fate]) -> Option<MemoryPlan> {
-        let Arranged { plan, gaps, .. } = self.arrange_with_least_workspace((fates, 0))?;
+        let Arranged { plan, gaps, .. } = self.arrange_with_least_workspace(&Decision::of(fates.to_vec(), 0))?;
         fits(self.problem, &plan, &gaps)
     }
 
     /// How much that plan lacks; `None` where it fits or something cannot be made again.
     pub fn lacking(&self, fates: &[Fate]) -> Option<Infeasible> {
-        let Arranged { plan, gaps, .. } = self.arrange_with_least_workspace((fates, 0))?;
+        let Arranged { plan, gaps, .. } = self.arrange_with_least_workspace(&Decision::of(fates.to_vec(), 0))?;
         fit_to_budget(self.problem, self.policy, &plan, &gaps).err()
     }
 
-    fn arrange_with_least_workspace(&self, fates: (&[Fate], u32)) -> Option<Arranged> {
-        let mut arranged = self.arrange(fates)?;
+    fn arrange_with_least_workspace(&self, decision: &Decision) -> Option<Arranged> {
+        let mut arranged = self.arrange(decision)?;
         arranged.plan.algos.clone_from(&self.leanest);
         Some(arranged)
     }

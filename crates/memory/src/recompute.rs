@@ -11,12 +11,15 @@
 //! stays until its own last use, unless it is to be forgotten after every use. Storages that die in forward by themselves
 //! are made again in the same way. Nodes with an effect never run twice. Not done here: deciding what to forget.
 
+mod span;
+
+use self::span::Span;
 use crate::Residency;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use vdnn_graph::op::{Concat, Split};
 use vdnn_graph::{Node, NodeId, Op, Phase, Program, Use, ValueId};
-use vdnn_tensor::{Bytes, TensorType};
+use vdnn_tensor::Bytes;
 
 /// An order with later runs, and the gaps in which bytes are forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,16 @@ pub enum Forget {
     },
 }
 
+/// Which of several missing inputs is made again first; it then waits while the others are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum First {
+    /// What was made first in forward.
+    #[default]
+    Early,
+    /// What is made of most bytes, so that nothing waits beside those: of a block with a downsampled branch that branch.
+    Large,
+}
+
 /// A storage that cannot be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotRepeatable {
@@ -60,7 +73,7 @@ pub struct NotRepeatable {
 /// [`NotRepeatable`] when making one again would repeat an effect, needs a value that was overwritten for good, or would
 /// overwrite one that is still there.
 pub fn recompute(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Result<Recomputation, NotRepeatable> {
-    recompute_within(&Makers::of(program), forgotten, usize::MAX)
+    recompute_within(&Makers::of(program), forgotten, First::Early, usize::MAX)
 }
 
 /// The same, but refused as soon as the order has more than `most` runs: long chains that are made again after each use
@@ -68,10 +81,11 @@ pub fn recompute(program: &Program, forgotten: &BTreeMap<ValueId, Forget>) -> Re
 pub(crate) fn recompute_within(
     makers: &Makers<'_>,
     forgotten: &BTreeMap<ValueId, Forget>,
+    first: First,
     most: usize,
 ) -> Result<Recomputation, NotRepeatable> {
     let program = makers.program;
-    let mut walk = Walk { most, ..Walk::new(makers, forgotten) };
+    let mut walk = Walk { first, most, ..Walk::new(makers, forgotten) };
     for (step, &node) in program.order.iter().enumerate() {
         walk.step = step;
         walk.ensure_ahead()?;
@@ -128,6 +142,8 @@ pub(crate) struct Makers<'a> {
     /// By value: who makes it, and in which step of the plain order.
     producer: Vec<Option<NodeId>>,
     made_at: Vec<u32>,
+    /// By value: bytes of the storages that its producer reads.
+    made_of: Vec<Bytes>,
     /// By root: the values of the storage.
     values: Vec<Vec<ValueId>>,
     /// By root: the steps of the plain order that use it.
@@ -138,33 +154,6 @@ pub(crate) struct Makers<'a> {
     last_use: Vec<u32>,
     /// By value: what it covers of its storage.
     spans: Vec<Span>,
-}
-
-/// Rows of a storage (samples, or pixels where channels are innermost), and bytes of each.
-#[derive(Clone, Debug)]
-struct Span {
-    rows: Range<u64>,
-    bytes: Range<Bytes>,
-}
-
-impl Span {
-    /// What a value of this type covers from an offset on in a storage of another.
-    fn at(offset: Bytes, ty: &TensorType, storage: &TensorType) -> Self {
-        let row_bytes = |ty: &TensorType| ty.bytes() / ty.rows().max(1);
-        let stride = row_bytes(storage).max(1);
-        let (row, byte) = (offset / stride, offset % stride);
-        Span { rows: row..row + ty.rows().max(1), bytes: byte..byte + row_bytes(ty) }
-    }
-
-    fn meets(&self, other: &Span) -> bool {
-        let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
-        meet(&self.rows, &other.rows) && meet(&self.bytes, &other.bytes)
-    }
-
-    fn holds(&self, other: &Span) -> bool {
-        let holds = |a: &Range<u64>, b: &Range<u64>| a.start <= b.start && b.end <= a.end;
-        holds(&self.rows, &other.rows) && holds(&self.bytes, &other.bytes)
-    }
 }
 
 /// No step.
@@ -179,9 +168,13 @@ impl<'a> Makers<'a> {
         for id in graph.node_ids() {
             graph.node(id).outputs.iter().for_each(|value| producer[value.index()] = Some(id));
         }
-        let mut made_at = vec![0; n];
+        let (mut made_at, mut made_of) = (vec![0; n], vec![0; n]);
         for (step, &id) in program.order.iter().enumerate() {
-            graph.node(id).outputs.iter().for_each(|value| made_at[value.index()] = step as u32);
+            let node = graph.node(id);
+            let read = node.inputs.iter().map(|&input| aliases.storage_bytes(aliases.root(input))).sum();
+            for value in &node.outputs {
+                (made_at[value.index()], made_of[value.index()]) = (step as u32, read);
+            }
         }
         graph.value_ids().for_each(|value| values[aliases.root(value).index()].push(value));
         let uses = uses(program);
@@ -191,7 +184,7 @@ impl<'a> Makers<'a> {
             Span::at(place.offset, &graph.value(value).ty, &graph.value(place.root).ty)
         };
         let (last_use, spans) = (last_uses(program), graph.value_ids().map(span).collect());
-        Makers { program, producer, made_at, values, uses, forward_end, last_use, spans }
+        Makers { program, producer, made_at, made_of, values, uses, forward_end, last_use, spans }
     }
 
     /// The next use of a storage from a step of the plain order on.
@@ -204,6 +197,7 @@ impl<'a> Makers<'a> {
 struct Walk<'a> {
     makers: &'a Makers<'a>,
     program: &'a Program,
+    first: First,
     /// Runs that the order may have.
     most: usize,
     /// By root: the step after its last use in forward, where its values are gone then though they are read later, or for
@@ -255,6 +249,7 @@ impl<'a> Walk<'a> {
         Walk {
             makers,
             program,
+            first: First::Early,
             most: usize::MAX,
             present: makers.producer.iter().map(Option::is_none).collect(),
             leaves,
@@ -298,9 +293,8 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let node = self.makers.producer[value.index()].ok_or_else(|| self.refuse(value))?;
-            // In the order of the program: what was made early is made first, so that little waits for it.
             let missing = self.program.graph.node(node).inputs.iter().filter(|input| !self.present[input.index()]);
-            let missing = missing.min_by_key(|input| self.makers.made_at[input.index()]);
+            let missing = missing.min_by_key(|input| self.turn(**input));
             // A chain visits every value once; more turns mean that making one input destroys another.
             turns += 1;
             if turns > 2 * self.present.len() {
@@ -312,6 +306,12 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What is least is made first: in the order of the program, so that little waits for it.
+    fn turn(&self, value: ValueId) -> (Reverse<Bytes>, u32) {
+        let large = if self.first == First::Large { self.makers.made_of[value.index()] } else { 0 };
+        (Reverse(large), self.makers.made_at[value.index()])
     }
 
     fn refuse(&self, value: ValueId) -> NotRepeatable {

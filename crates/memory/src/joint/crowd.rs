@@ -38,8 +38,7 @@ pub(crate) struct Crowd {
 impl Joint<'_> {
     /// The fullest step of a decision within `room`. `None` where something cannot be made again.
     pub fn crowd(&self, decision: &Decision, room: Bytes) -> Option<Crowd> {
-        let Arranged { plan, liveness, held, gaps } =
-            &self.arrange_with_least_workspace((&decision.fates, decision.patience))?;
+        let Arranged { plan, liveness, held, gaps } = &self.arrange_with_least_workspace(decision)?;
         let gaps = &*with_streamed(self.problem, plan, liveness, gaps);
         let windows = tight(self.problem, &Pace::of(self.problem, plan), gaps);
         let mut live = held.under(self.problem, &windows);

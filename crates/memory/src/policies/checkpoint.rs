@@ -146,7 +146,7 @@ impl Forgetting {
                         let fates = self.fates(joint, &Form { cut, forgotten, cheap, dear });
                         let bits: Vec<bool> = fates.iter().map(|&fate| fate == Fate::Recompute).collect();
                         if seen.insert(bits) {
-                            decisions.push(Decision { fates, reserve: 0.0, patience: 0 });
+                            decisions.push(Decision::of(fates, 0));
                         }
                     }
                 }

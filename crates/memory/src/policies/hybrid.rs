@@ -5,6 +5,7 @@
 //!    └─► the best few ─► fates of blocks, then of single values, changed      estimated; what is faster
 //!                                is given addresses and simulated          the shortest wins, `dyn` and
 //!                                                                          `checkpoint` among them
+//!  near the floor, of short programs ─► exchanges: what stays for what leaves
 //!  what fills room and link, where that is estimated about as fast (`pace`) ─► the faster of both
 //! ```
 //! A seed splits what must leave in two: as much as the links carry beside the kernels (times a share) is offloaded, the rest
@@ -13,6 +14,7 @@
 //! faster is searched; where everything fits, the one with the faster kernels is kept whole. What streams is chosen around
 //! all of this (`streaming`). All counts are fixed by the size of the problem; nothing looks at a clock.
 
+mod exchange;
 mod filled;
 mod greedy;
 mod pace;
@@ -21,6 +23,7 @@ mod seeds;
 use super::{Algorithms, MemoryPolicy, checkpoint, dynamic, streaming};
 use crate::fit::fits;
 use crate::joint::{Decision, Fate, Joint};
+use crate::recompute::First;
 use crate::{Infeasible, MemoryPlan, Problem, VariantId};
 use greedy::Greedy;
 use seeds::{seeds, strided, ways};
@@ -32,7 +35,7 @@ use vdnn_tensor::Bytes;
 const GLANCES: usize = 32;
 /// What a candidate's fate may be, and what else near the floor.
 const FATES: [Fate; 5] = [Fate::Keep, Fate::Offload, Fate::Recompute, Fate::OffloadEach, Fate::RecomputeEach];
-const NEAR_FATES: [Fate; 7] = [
+const NEAR_FATES: [Fate; 8] = [
     Fate::Keep,
     Fate::Offload,
     Fate::Recompute,
@@ -40,11 +43,14 @@ const NEAR_FATES: [Fate; 7] = [
     Fate::RecomputeEach,
     Fate::RecomputeApart,
     Fate::RecomputeAhead,
+    Fate::OffloadApart,
 ];
 /// How much slower than the fastest kernels the best seed is estimated where the floor is near, as a share.
 const NEAR: f64 = 0.1;
 /// Looks at the fullest step in a greedy search, in steps.
 const LOOKED_STEPS: usize = 1_000_000;
+/// How many times as many of a short program.
+const WIDE: usize = 2;
 /// Of those, one in so many for a glance.
 const GLANCED: usize = 20;
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
@@ -142,14 +148,25 @@ fn glance(joint: &Joint<'_>, glances: usize) -> f64 {
     if is_near(joint, best) { Greedy::of(joint, room, looks(joint) / GLANCED).least(best).min(best) } else { best }
 }
 
+/// The least seconds of some decisions; infinite where there are none.
+fn least_of(ranked: &[(f64, Decision)]) -> f64 {
+    ranked.iter().map(|(seconds, _)| *seconds).fold(f64::INFINITY, f64::min)
+}
+
 /// Whether the floor is near, where nothing is estimated faster than this.
 fn is_near(joint: &Joint<'_>, seconds: f64) -> bool {
     seconds > joint.oracle() * (1.0 + NEAR)
 }
 
+/// Whether a program has few steps, so that wide searches take no long time.
+fn is_short(joint: &Joint<'_>) -> bool {
+    joint.problem.program.n_steps() <= streaming::SHORT
+}
+
 /// Looks that a greedy search has.
 fn looks(joint: &Joint<'_>) -> usize {
-    (LOOKED_STEPS / joint.problem.program.n_steps().max(1)).clamp(20, 10_000)
+    let wide = if is_short(joint) { WIDE } else { 1 };
+    wide * (LOOKED_STEPS / joint.problem.program.n_steps().max(1)).clamp(20, 10_000)
 }
 
 /// The best plan found with the problem's homes, if there is one.
@@ -216,8 +233,8 @@ struct Search<'a, 'b> {
     joint: &'b Joint<'a>,
     estimates: usize,
     simulations: usize,
-    /// What a move may give a candidate.
-    fates: &'static [Fate],
+    /// Whether decisions near the floor are among the starts.
+    near: bool,
     best: Option<(f64, MemoryPlan)>,
 }
 
@@ -228,7 +245,7 @@ impl<'a, 'b> Search<'a, 'b> {
             joint,
             estimates: (ESTIMATED_STEPS / steps).clamp(24, 25_000),
             simulations: (SIMULATED_STEPS / steps).clamp(4, 500),
-            fates: &FATES,
+            near: false,
             best: None,
         }
     }
@@ -261,9 +278,14 @@ impl<'a, 'b> Search<'a, 'b> {
         }
         starts.truncate(climbs);
         let count = starts.len();
+        let mut reached = Vec::new();
         for (index, start) in starts.into_iter().enumerate() {
             let share = self.estimates / (count - index);
-            self.climb(start, share);
+            reached.push(self.climb(start, share));
+        }
+        let best = reached.into_iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        if let Some(best) = best.filter(|_| self.near && is_short(self.joint)) {
+            self.exchange(best);
         }
         self.best.map(|(_, plan)| plan)
     }
@@ -287,13 +309,11 @@ impl<'a, 'b> Search<'a, 'b> {
             }
             ranked.push((seconds, decision));
         }
-        let best = ranked.iter().map(|(seconds, _)| *seconds).fold(f64::INFINITY, f64::min);
+        let best = least_of(&ranked);
         if is_near(self.joint, best) && ways(self.joint.candidates.len()).is_none() {
             ranked.extend(Greedy::of(self.joint, room, looks(self.joint)).decisions(best));
-            let least = ranked.iter().map(|(seconds, _)| *seconds).fold(f64::INFINITY, f64::min);
-            if least < best && is_near(self.joint, least) {
-                self.fates = &NEAR_FATES;
-            }
+            let least = least_of(&ranked);
+            self.near = least < best && is_near(self.joint, least);
         }
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
         ranked.dedup_by(|a, b| a.1 == b.1);
@@ -323,7 +343,8 @@ impl<'a, 'b> Search<'a, 'b> {
     /// Gives ever smaller blocks of neighbours, and every other one of a block, another fate. Blocks come first because in
     /// deep networks one value alone changes nothing that can be seen. Small programs have each faster estimate planned and
     /// simulated before it counts, large ones what a pass has come to.
-    fn climb(&mut self, mut best: Planned, share: usize) {
+    fn climb(&mut self, mut best: Planned, share: usize) -> Planned {
+        let fates = self.fates(&best.decision);
         let stop = self.estimates.saturating_sub(share);
         let each = self.simulations >= SIMULATED_EACH;
         let n = self.joint.candidates.len();
@@ -334,7 +355,7 @@ impl<'a, 'b> Search<'a, 'b> {
             for first in (0..n).step_by(size) {
                 let block = first..(first + size).min(n);
                 let strides = 1..if size >= 4 { 3 } else { 2 };
-                for (stride, &fate) in strides.flat_map(|stride| self.fates.iter().map(move |fate| (stride, fate))) {
+                for (stride, &fate) in strides.flat_map(|stride| fates.iter().map(move |fate| (stride, fate))) {
                     if self.estimates <= stop {
                         break;
                     }
@@ -349,8 +370,18 @@ impl<'a, 'b> Search<'a, 'b> {
             if size > 1 {
                 size /= 2;
             } else if best.seconds >= before {
-                return;
+                break;
             }
+        }
+        best
+    }
+
+    /// What a move may give a candidate of a decision.
+    fn fates(&self, decision: &Decision) -> &'static [Fate] {
+        match (self.near, decision.first) {
+            (false, _) => &FATES,
+            (true, First::Early) => &NEAR_FATES[..NEAR_FATES.len() - 1],
+            (true, First::Large) => &NEAR_FATES,
         }
     }
 

@@ -19,7 +19,7 @@ use vdnn_tensor::Bytes;
 /// search takes no time worth sparing.
 const SLOW: f64 = 0.02;
 const SLOW_SHORT: f64 = 0.003;
-/// How much slower than the bound a plan with a share may be before all is tried, as a share.
+/// How much slower than the bound a plan may be before all is tried, whatever is estimated, as a share.
 const FAR: f64 = 0.15;
 /// How much slower than the best a share may be estimated and still be preferred because it leaves more room to the search.
 const LIKE: f64 = 0.02;
@@ -78,19 +78,17 @@ fn fastest(
     let chosen = estimates.iter().rposition(|&estimate| estimate <= best * (1.0 + LIKE));
     let Some(chosen) = chosen else { return at_home };
     let hope = if short { SEARCH_GAINS } else { 0.0 };
-    if there && best >= least * (1.0 + hope) {
-        return at_home;
-    }
     let find = |share: usize| {
         let plan = MemoryPlan { streamed: shares[share].clone(), ..streaming(problem, &shares[share], &searched)? };
         Some((seconds(problem, &plan), plan))
     };
+    let hopeless = there && best >= least * (1.0 + hope);
     // A search of a short program takes no time worth sparing.
     let others = (0..shares.len()).filter(|&share| short && share != chosen && estimates[share].is_finite());
-    let found = std::iter::once(chosen).chain(others).filter_map(find);
-    let mut found = found.min_by(|a, b| a.0.total_cmp(&b.0));
-    let far = |found: &(f64, MemoryPlan)| !is_near(found.0, 1.0 + FAR);
-    if chosen + 1 < shares.len() && found.as_ref().map_or(!there, far) {
+    let tried: Vec<usize> = if hopeless { Vec::new() } else { std::iter::once(chosen).chain(others).collect() };
+    let mut found = tried.iter().filter_map(|&share| find(share)).min_by(|a, b| a.0.total_cmp(&b.0));
+    let reached = found.as_ref().map_or(f64::INFINITY, |found| found.0).min(least);
+    if !tried.contains(&(shares.len() - 1)) && !is_near(reached, 1.0 + FAR) {
         let all = find(shares.len() - 1);
         let faster = |all: &(f64, MemoryPlan)| found.as_ref().is_none_or(|found| all.0 < found.0);
         if all.as_ref().is_some_and(faster) {

@@ -10,20 +10,24 @@
 //! stay at distances of their own accord, and small ones rather than large ones. Copies cost little as long as links carry them
 //! beside the kernels. What fits is a decision like any other, for the search to go on with. All limits are counts.
 
-use super::is_near;
+use super::{is_near, is_short};
 use crate::joint::{Crowd, Decision, Fate, Joint};
+use crate::recompute::First;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use vdnn_tensor::Bytes;
 
 /// Shares of what the links carry beside the kernels that are copied at a low price.
 const CARRIED: [f64; 4] = [1.0, 0.5, 0.0, 1.5];
+/// Shares of the room that a wide search of a short program fills: where less is full, there is room for windows and addresses.
+const FILLED: [f64; 2] = [1.0, 0.95];
 /// Steps that what is made again waits for its next use.
 const PATIENCE: [u32; 3] = [12, 24, 6];
 /// That price, as a share of what a copy takes.
 const BESIDE: f64 = 0.25;
-/// Rounds of one decision.
+/// Rounds of one decision, and of a repair.
 const ROUNDS: usize = 60;
+const REPAIRS: usize = 16;
 /// Looks that an estimate takes the time of.
 const LOOKS_AN_ESTIMATE: usize = 4;
 /// By how much a pin must be faster, as a share.
@@ -37,6 +41,8 @@ type Pin = (usize, Fate);
 struct Start {
     patience: u32,
     carried: f64,
+    /// Share of the room that may be full.
+    filled: f64,
     pins: Vec<Pin>,
 }
 
@@ -49,24 +55,29 @@ struct Found {
     stuck: BTreeSet<usize>,
 }
 
-/// Looks left, and which candidates are made of which.
+/// A search, and which candidates are made of which.
 pub(super) struct Greedy<'a, 'b> {
     joint: &'b Joint<'a>,
     room: Bytes,
-    looks: usize,
+    /// Looks left.
+    pub looks: usize,
+    first: First,
+    filled: &'static [f64],
     sources: Vec<Vec<usize>>,
     sinks: Vec<Vec<usize>>,
 }
 
 impl<'a, 'b> Greedy<'a, 'b> {
-    /// A search within `room` that may look at the fullest step so many times.
+    /// A search within `room` that may look at the fullest step so many times. That of a short program is wider: it has more
+    /// starts, makes large branches again first, and copies values again only where their next use is far away.
     pub fn of(joint: &'b Joint<'a>, room: Bytes, looks: usize) -> Self {
         let sources = joint.sources();
         let mut sinks = vec![Vec::new(); sources.len()];
         for (i, from) in sources.iter().enumerate() {
             from.iter().for_each(|&other| sinks[other].push(i));
         }
-        Greedy { joint, room, looks, sources, sinks }
+        let (first, filled) = if is_short(joint) { (First::Large, &FILLED[..]) } else { (First::Early, &FILLED[..1]) };
+        Greedy { joint, room, looks, first, filled, sources, sinks }
     }
 
     /// The least estimate without pins; infinite where nothing fits. `best` is that of other seeds.
@@ -91,18 +102,25 @@ impl<'a, 'b> Greedy<'a, 'b> {
     /// All starts without pins; the first one only, where that is no faster than other seeds.
     fn unpinned(&mut self, best: f64) -> Vec<Found> {
         let mut all: Vec<Found> = Vec::new();
-        let starts = CARRIED.into_iter().flat_map(|carried| PATIENCE.map(|patience| (carried, patience)));
-        for (index, (carried, patience)) in starts.enumerate() {
+        let starts = self.starts();
+        let count = starts.len();
+        for (index, start) in starts.into_iter().enumerate() {
             if index > 0 && best.is_finite() && all.iter().all(|found| found.seconds >= best) {
                 break;
             }
             // No start takes the looks of the others.
-            let others = self.looks - self.looks / (CARRIED.len() * PATIENCE.len() - index);
+            let others = self.looks - self.looks / (count - index);
             self.looks -= others;
-            all.extend(self.found(Start { patience, carried, pins: Vec::new() }));
+            all.extend(self.found(start));
             self.looks += others;
         }
         all
+    }
+
+    fn starts(&self) -> Vec<Start> {
+        let ways = || CARRIED.into_iter().flat_map(|carried| PATIENCE.map(|patience| (carried, patience)));
+        let start = |filled, (carried, patience)| Start { patience, carried, filled, pins: Vec::new() };
+        self.filled.iter().flat_map(|&filled| ways().map(move |way| start(filled, way))).collect()
     }
 
     /// Pins one candidate after the other, as long as that is faster: those that are copied or were in the way, large ones
@@ -134,8 +152,9 @@ impl<'a, 'b> Greedy<'a, 'b> {
         let which: BTreeSet<usize> = copied.chain(found.stuck.iter().copied()).collect();
         let mut which: Vec<usize> = which.into_iter().collect();
         which.sort_by_key(|&i| (Reverse(joint.candidates[i].bytes), i));
-        let others = [Fate::Keep, Fate::RecomputeAhead, Fate::Offload, Fate::RecomputeApart];
-        let pins = which.into_iter().flat_map(|i| others.map(|fate| (i, fate)));
+        let others = [Fate::Keep, Fate::RecomputeAhead, Fate::Offload, Fate::OffloadApart, Fate::RecomputeApart];
+        let others = others.into_iter().filter(|&fate| self.offers(fate));
+        let pins = which.into_iter().flat_map(|i| others.clone().map(move |fate| (i, fate)));
         pins.filter(|&(i, fate)| fates[i] != fate && (!fate.repeats() || joint.candidates[i].repeatable)).collect()
     }
 
@@ -151,28 +170,50 @@ impl<'a, 'b> Greedy<'a, 'b> {
     /// Everything kept but what is pinned, then ever less until it fits. `None` where that does not come about.
     fn fitted(&mut self, start: &Start, stuck: &mut BTreeSet<usize>) -> Option<Decision> {
         let fates = vec![Fate::Keep; self.joint.candidates.len()];
-        let mut decision = Decision { fates, reserve: 0.0, patience: start.patience };
+        let mut decision = Decision { first: self.first, ..Decision::of(fates, start.patience) };
+        let room = (self.room as f64 * start.filled) as Bytes;
         let mut pinned = vec![false; decision.fates.len()];
         for &(i, fate) in &start.pins {
             (decision.fates[i], pinned[i]) = (fate, true);
         }
         let mut free = start.carried * self.joint.carries();
         for _ in 0..ROUNDS {
-            let crowd = self.look(&decision)?;
+            let crowd = self.look(&decision, room)?;
             if crowd.excess == 0 {
                 return Some(decision);
             }
             if !self.thin(&mut decision, &crowd, &pinned, &mut free) {
                 stuck.extend(crowd.used.iter().chain(&crowd.wanted));
-                decision = self.moved(&decision, &crowd, &pinned)?;
+                decision = self.moved(&decision, (&crowd, room), &pinned)?;
             }
         }
         None
     }
 
-    fn look(&mut self, decision: &Decision) -> Option<Crowd> {
+    /// A decision with ever less there until it fits; what is `pinned` stays as it is. So many bytes are copied at a low price.
+    pub fn repaired(&mut self, mut decision: Decision, pinned: Option<usize>, mut free: f64) -> Option<Decision> {
+        let pinned: Vec<bool> = (0..decision.fates.len()).map(|i| pinned == Some(i)).collect();
+        let room = self.room;
+        for _ in 0..REPAIRS {
+            let crowd = self.look(&decision, room)?;
+            if crowd.excess == 0 {
+                return Some(decision);
+            }
+            if !self.thin(&mut decision, &crowd, &pinned, &mut free) {
+                decision = self.moved(&decision, (&crowd, room), &pinned)?;
+            }
+        }
+        None
+    }
+
+    /// Whether this search gives that fate.
+    fn offers(&self, fate: Fate) -> bool {
+        fate != Fate::OffloadApart || self.first == First::Large
+    }
+
+    fn look(&mut self, decision: &Decision, room: Bytes) -> Option<Crowd> {
         self.looks = self.looks.checked_sub(1)?;
-        self.joint.crowd(decision, self.room)
+        self.joint.crowd(decision, room)
     }
 
     /// Has what is unused at the fullest step leave, the cheapest first, until the rest fits there. False where nothing can.
@@ -220,7 +261,8 @@ impl<'a, 'b> Greedy<'a, 'b> {
             Fate::Recompute => Some((again(), Fate::RecomputeApart)),
             Fate::RecomputeApart => Some((2.0 * again(), Fate::RecomputeEach)),
             Fate::RecomputeAhead => Some((copied, Fate::OffloadEach)),
-            Fate::Offload => Some((copied / 2.0, Fate::OffloadEach)),
+            Fate::Offload if self.offers(Fate::OffloadApart) => Some((copied / 2.0, Fate::OffloadApart)),
+            Fate::Offload | Fate::OffloadApart => Some((copied / 2.0, Fate::OffloadEach)),
             Fate::RecomputeEach | Fate::OffloadEach => None,
         }
     }
@@ -245,18 +287,19 @@ impl<'a, 'b> Greedy<'a, 'b> {
 
     /// Of the ways to have something else at the fullest step, the one that takes fewest seconds for each byte that is then no
     /// longer too much anywhere.
-    fn moved(&mut self, decision: &Decision, crowd: &Crowd, pinned: &[bool]) -> Option<Decision> {
+    fn moved(&mut self, decision: &Decision, (crowd, room): (&Crowd, Bytes), pinned: &[bool]) -> Option<Decision> {
         let there: BTreeSet<usize> = crowd.used.iter().chain(&crowd.wanted).chain(&crowd.idle).copied().collect();
         let mut best: Option<(f64, Decision)> = None;
         for i in there.into_iter().filter(|&i| !pinned[i]) {
-            for fate in [Fate::RecomputeAhead, Fate::Offload, Fate::OffloadEach] {
+            let fates = [Fate::RecomputeAhead, Fate::Offload, Fate::OffloadApart, Fate::OffloadEach];
+            for fate in fates.into_iter().filter(|&fate| self.offers(fate)).collect::<Vec<_>>() {
                 let from = decision.fates[i];
                 if from == fate || from == Fate::OffloadEach || (fate.repeats() && !from.repeats()) {
                     continue;
                 }
                 let mut next = decision.clone();
                 next.fates[i] = fate;
-                let Some(then) = self.look(&next) else { continue };
+                let Some(then) = self.look(&next, room) else { continue };
                 let gain = crowd.overflow - then.overflow;
                 let price = (then.seconds - crowd.seconds).max(1e-6) / gain;
                 if gain > 0.0 && best.as_ref().is_none_or(|(least, _)| price < *least) {

@@ -138,7 +138,7 @@ fn decision(joint: &Joint<'_>, room: Bytes, shape: Shape) -> Decision {
     if shape.each {
         fates.iter_mut().for_each(|fate| *fate = fate.each());
     }
-    Decision { fates, reserve: shape.reserve, patience: PATIENCE }
+    Decision { reserve: shape.reserve, ..Decision::of(fates, PATIENCE) }
 }
 
 fn share_of(room: Bytes, share: f64) -> Bytes {

@@ -40,7 +40,7 @@ pub(super) fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
 fn with_reserves(fates: &[Vec<Fate>]) -> Vec<Decision> {
     let mut decisions: Vec<Decision> = Vec::new();
     for reserve in RESERVES {
-        decisions.extend(fates.iter().map(|fates| Decision { fates: fates.clone(), reserve, patience: PATIENCE }));
+        decisions.extend(fates.iter().map(|fates| Decision { reserve, ..Decision::of(fates.clone(), PATIENCE) }));
     }
     decisions.dedup();
     decisions

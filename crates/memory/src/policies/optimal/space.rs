@@ -7,7 +7,7 @@
 //! Bytes are counted as buffers that begin at multiples of the alignment take them. Not done here: choosing.
 
 use crate::held::Held;
-use crate::recompute::{Makers, recompute_within};
+use crate::recompute::{First, Makers, recompute_within};
 use crate::stretch::{Intervals, Window};
 use crate::{Forget, Gap, Liveness, MemoryPlan, Problem};
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +109,7 @@ impl<'a> Space<'a> {
         let forget = |i: usize| [None, Some(Forget::Once), Some(Forget::AfterEachUse)][way / 3usize.pow(i as u32) % 3];
         let forgotten: BTreeMap<ValueId, Forget> =
             self.candidates.iter().enumerate().filter_map(|(i, &root)| Some((root, forget(i)?))).collect();
-        let made = recompute_within(&self.makers, &forgotten, LONGEST * program.n_steps()).ok()?;
+        let made = recompute_within(&self.makers, &forgotten, First::Early, LONGEST * program.n_steps()).ok()?;
         let plan = MemoryPlan { order: made.order, gaps: made.drops, ..MemoryPlan::keep_all(program) };
         let liveness = Liveness::of(self.problem, &plan.order);
         let gaps = self.gaps(&plan, &liveness);
