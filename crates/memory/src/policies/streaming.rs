@@ -85,9 +85,9 @@ fn fastest(
         let plan = MemoryPlan { streamed: shares[share].clone(), ..streaming(problem, &shares[share], &searched)? };
         Some((seconds(problem, &plan), plan))
     };
-    // A search of a short program takes no time worth sparing.
-    let others = (0..shares.len()).filter(|&share| short && share != chosen && estimates[share].is_finite());
-    let found = std::iter::once(chosen).chain(others).filter_map(find);
+    // A search of a short program takes no time worth sparing: all that are estimated alike are searched.
+    let alike = |share: &usize| *share == chosen || (short && estimates[*share] <= best * (1.0 + LIKE));
+    let found = (0..shares.len()).filter(alike).filter_map(find);
     let mut found = found.min_by(|a, b| a.0.total_cmp(&b.0));
     let far = |found: &(f64, MemoryPlan)| !is_near(found.0, 1.0 + FAR);
     if chosen + 1 < shares.len() && found.as_ref().map_or(!there, far) {

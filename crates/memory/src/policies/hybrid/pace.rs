@@ -23,7 +23,7 @@ use vdnn_tensor::Bytes;
 /// Estimates in all, in steps, and plans with addresses. With fewer estimates than is worth the while nothing is done.
 const FILLING_STEPS: usize = 700_000;
 const FILLING_SIMULATIONS: usize = 16;
-const FEWEST: usize = 32;
+const FEWEST: usize = 24;
 /// Estimates for each variant that is glanced at, about, and variants that are gone on with.
 const GLANCED: usize = 16;
 const PROMISING: usize = 2;
@@ -60,7 +60,7 @@ struct Shape {
 
 /// The plan, or a faster one that fills room and link.
 pub(super) fn kept(problem: &Problem<'_>, plan: MemoryPlan) -> MemoryPlan {
-    let estimates = (FILLING_STEPS / problem.program.n_steps().max(1)).min(2_000);
+    let estimates = (FILLING_STEPS / problem.program.n_steps().max(1)).min(800);
     if estimates < FEWEST {
         return plan;
     }
