@@ -85,6 +85,8 @@ pub(crate) struct Candidate {
     pub gap: Gap,
     /// Seconds of the kernels that write it, at their fastest.
     pub rerun_seconds: f64,
+    /// When its gap begins if the fastest kernels run back to back, in seconds.
+    pub idle_from: f64,
     /// Whether it can be made again as long as everything else is kept.
     pub repeatable: bool,
     /// Whether it is a small part of what its kernel holds, like a mask: to make it again takes more room than it gives.
@@ -160,6 +162,7 @@ impl<'a> Joint<'a> {
                 roots.iter().for_each(|root| rerun[root.index()] += seconds);
             }
         }
+        let starts = problem.step_starts(&MemoryPlan::keep_all(program));
         let mut candidates: Vec<Candidate> = liveness
             .roots()
             .iter()
@@ -170,6 +173,7 @@ impl<'a> Joint<'a> {
                 bytes: program.aliases.storage_bytes(gap.root),
                 gap,
                 rerun_seconds: rerun[gap.root.index()],
+                idle_from: starts[gap.from.step.index() + 1],
                 repeatable: true,
                 light: is_light(problem, gap.root),
             })

@@ -6,6 +6,7 @@
 //!                                is given addresses and simulated          the shortest wins, `dyn` and
 //!                                                                          `checkpoint` among them
 //!  near the floor, of short programs ─► exchanges: what stays for what leaves
+//!  seeds that keep pace with the links, where one is estimated about as fast ─► the same
 //!  what fills room and link, where that is estimated about as fast (`pace`) ─► the faster of both
 //! ```
 //! A seed splits what must leave in two: as much as the links carry beside the kernels (times a share) is offloaded, the rest
@@ -26,7 +27,7 @@ use crate::joint::{Decision, Fate, Joint};
 use crate::recompute::First;
 use crate::{Infeasible, MemoryPlan, Problem, VariantId};
 use greedy::Greedy;
-use seeds::{seeds, strided, ways};
+use seeds::{paced_seeds, seeds, strided, ways};
 use std::collections::BTreeMap;
 use vdnn_graph::NodeId;
 use vdnn_tensor::Bytes;
@@ -51,6 +52,8 @@ const NEAR: f64 = 0.1;
 const LOOKED_STEPS: usize = 1_000_000;
 /// How many times as many of a short program.
 const WIDE: usize = 2;
+/// One in so many simulations of a long program that was searched before.
+const AGAIN: usize = 3;
 /// Of those, one in so many for a glance.
 const GLANCED: usize = 20;
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
@@ -63,6 +66,11 @@ const ESTIMATED_STEPS: usize = 1_400_000;
 const SIMULATED_STEPS: usize = 100_000;
 /// Estimates for each share of parameters and states that could stream, in steps.
 const GLANCED_STEPS: usize = 30_000;
+/// Estimates for paced seeds and what comes of them, in steps, and their simulations.
+const PACED_STEPS: usize = 700_000;
+const PACED_SIMULATIONS: usize = 20;
+/// By how much such a seed may be slower than all there is and still be gone on from, as a share.
+const PACED_SLOWER: f64 = 0.02;
 /// Seconds over the oracle's, as a share, that are rounding.
 const PERFECT: f64 = 1e-6;
 /// Simulations from which on each faster estimate gets one.
@@ -163,6 +171,11 @@ fn is_short(joint: &Joint<'_>) -> bool {
     joint.problem.program.n_steps() <= streaming::SHORT
 }
 
+/// A long program is searched with all at home first: a search with what streams has a part of the simulations.
+fn again(joint: &Joint<'_>) -> usize {
+    if joint.streams() && !is_short(joint) { AGAIN } else { 1 }
+}
+
 /// Looks that a greedy search has.
 fn looks(joint: &Joint<'_>) -> usize {
     let wide = if is_short(joint) { WIDE } else { 1 };
@@ -244,7 +257,7 @@ impl<'a, 'b> Search<'a, 'b> {
         Search {
             joint,
             estimates: (ESTIMATED_STEPS / steps).clamp(24, 25_000),
-            simulations: (SIMULATED_STEPS / steps).clamp(4, 500),
+            simulations: (SIMULATED_STEPS / steps / again(joint)).clamp(4, 500),
             near: false,
             best: None,
         }
@@ -287,7 +300,24 @@ impl<'a, 'b> Search<'a, 'b> {
         if let Some(best) = best.filter(|_| self.near && is_short(self.joint)) {
             self.exchange(best);
         }
+        self.keep_pace();
         self.best.map(|(_, plan)| plan)
+    }
+
+    /// Goes on from the paced seed that is estimated fastest, where that is about as fast as all there is.
+    fn keep_pace(&mut self) {
+        let Some(room) = self.joint.room().filter(|_| !self.perfect()) else { return };
+        let steps = self.joint.problem.program.n_steps().max(1);
+        (self.estimates, self.simulations) = ((PACED_STEPS / steps).clamp(24, 2_000), PACED_SIMULATIONS);
+        let least = self.best.as_ref().map_or(f64::INFINITY, |(seconds, _)| *seconds);
+        let fastest = paced_seeds(self.joint)
+            .into_iter()
+            .filter_map(|decision| Some((self.estimate(&decision, room)?, decision)))
+            .filter(|(seconds, _)| *seconds < least * (1.0 + PACED_SLOWER))
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some(start) = fastest.and_then(|(_, decision)| self.planned(decision)) {
+            self.climb(start, self.estimates);
+        }
     }
 
     /// The seeds that fit as estimated, fastest first.

@@ -83,9 +83,9 @@ fn fastest(
         Some((seconds(problem, &plan), plan))
     };
     let hopeless = there && best >= least * (1.0 + hope);
-    // A search of a short program takes no time worth sparing.
-    let others = (0..shares.len()).filter(|&share| short && share != chosen && estimates[share].is_finite());
-    let tried: Vec<usize> = if hopeless { Vec::new() } else { std::iter::once(chosen).chain(others).collect() };
+    // A search of a short program takes no time worth sparing: all that are estimated alike are searched.
+    let alike = |share: &usize| *share == chosen || (short && estimates[*share] <= best * (1.0 + LIKE));
+    let tried: Vec<usize> = if hopeless { Vec::new() } else { (0..shares.len()).filter(alike).collect() };
     let mut found = tried.iter().filter_map(|&share| find(share)).min_by(|a, b| a.0.total_cmp(&b.0));
     let reached = found.as_ref().map_or(f64::INFINITY, |found| found.0).min(least);
     if !tried.contains(&(shares.len() - 1)) && !is_near(reached, 1.0 + FAR) {

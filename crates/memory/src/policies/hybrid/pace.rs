@@ -20,21 +20,24 @@ use vdnn_graph::ValueId;
 use vdnn_sim::Links;
 use vdnn_tensor::Bytes;
 
-/// Estimates in all, in steps, and plans with addresses.
-const PACED_STEPS: usize = 800_000;
-const PACED_SIMULATIONS: usize = 16;
+/// Estimates at most.
+const MOST: usize = 800;
+/// Estimates in all, in steps, and plans with addresses. With fewer estimates than is worth the while nothing is done.
+const FILLING_STEPS: usize = 700_000;
+const FILLING_SIMULATIONS: usize = 16;
+const FEWEST: usize = 24;
 /// Estimates for each variant that is glanced at, about, and variants that are gone on with.
 const GLANCED: usize = 16;
 const PROMISING: usize = 2;
 /// By how much a variant may be estimated slower than the plan and still be gone on with, as a share.
-const PACED_SLOWER: f64 = 0.02;
+const SLOWER: f64 = 0.02;
 /// Times that shares are chosen, each for the room at which the addresses of the one before fitted, and by how much less is tried
 /// where none did.
 const SETTLED: usize = 3;
 const UNSETTLED: f64 = 0.97;
-/// Shares of that room and of the link to begin with, and by how much they are changed then.
+/// Shares of that room to begin with, of the link besides all of it, and by how much both are changed then.
 const ROOMS: [f64; 5] = [1.0, 0.94, 0.85, 0.7, 0.5];
-const RATES: [f64; 2] = [1.0, 0.9];
+const LESS: f64 = 0.9;
 const NEARER: [f64; 3] = [0.04, 0.02, 0.01];
 /// Share of the room that algorithms leave to copies, where that is faster than none.
 const RESERVE: f64 = 0.12;
@@ -59,14 +62,17 @@ struct Shape {
 
 /// The plan, or a faster one that fills room and link.
 pub(super) fn kept(problem: &Problem<'_>, plan: MemoryPlan) -> MemoryPlan {
+    let estimates = (FILLING_STEPS / problem.program.n_steps().max(1)).min(MOST);
+    if estimates < FEWEST {
+        return plan;
+    }
     let least = streaming::seconds(problem, &plan);
-    let estimates = (PACED_STEPS / problem.program.n_steps().max(1)).clamp(24, 2_000);
-    let promising = promising(problem, &plan, least, estimates / GLANCED);
+    let promising = promising(problem, &plan, least, (estimates / GLANCED).max(1));
     let share = estimates / promising.len().max(1);
     let mut best = (least, plan);
     for variant in promising {
         let found = within(problem, &variant, |joint| {
-            Search { estimates: share, simulations: PACED_SIMULATIONS, ..Search::new(joint) }.filling()
+            Search { estimates: share, simulations: FILLING_SIMULATIONS, ..Search::new(joint) }.filling()
         });
         if let Some((seconds, found)) = found.flatten().filter(|(seconds, _)| *seconds * (1.0 + PERFECT) < best.0) {
             let found = if variant.encoded { with(problem.variants(), found) } else { found };
@@ -81,10 +87,10 @@ fn promising(problem: &Problem<'_>, plan: &MemoryPlan, least: f64, glances: usiz
     let estimated = |variant: Variant| {
         let slow = |joint: &Joint<'_>| least > joint.oracle() * (1.0 + PERFECT);
         let seconds = within(problem, &variant, |joint| if slow(joint) { glance(joint) } else { None })??;
-        (seconds < least * (1.0 + PACED_SLOWER)).then_some((seconds, variant))
+        (seconds < least * (1.0 + SLOWER)).then_some((seconds, variant))
     };
     let mut variants: Vec<(f64, Variant)> =
-        variants(problem, plan).into_iter().take(glances.max(1)).filter_map(estimated).collect();
+        variants(problem, plan).into_iter().take(glances).filter_map(estimated).collect();
     variants.sort_by(|a, b| a.0.total_cmp(&b.0));
     variants.into_iter().take(PROMISING).map(|(_, variant)| variant).collect()
 }
@@ -128,9 +134,14 @@ fn careful(links: &Links) -> Links {
 /// The least estimate of a few shares of the room.
 fn glance(joint: &Joint<'_>) -> Option<f64> {
     let room = joint.room()?;
-    let shape = |room| Shape { fill: Fill { room, rate: 1.0 }, each: false, reserve: 0.0 };
-    let estimate = |share| joint.estimate(&decision(joint, room, shape(share)), room);
-    ROOMS.into_iter().filter_map(estimate).min_by(f64::total_cmp)
+    let estimate = |shape| joint.estimate(&decision(joint, room, shape), room);
+    coarse(1.0).into_iter().filter_map(estimate).min_by(f64::total_cmp)
+}
+
+/// A few shares of the room, where what leaves does so once and where it does after each use.
+fn coarse(rate: f64) -> Vec<Shape> {
+    let shape = |each, room| Shape { fill: Fill { room, rate }, each, reserve: 0.0 };
+    [false, true].into_iter().flat_map(|each| ROOMS.map(|room| shape(each, room))).collect()
 }
 
 fn decision(joint: &Joint<'_>, room: Bytes, shape: Shape) -> Decision {
@@ -178,13 +189,13 @@ impl Search<'_, '_> {
     /// The shape that is estimated fastest within `room`: over a grid, then ever nearer to the best.
     fn tuned(&mut self, room: Bytes) -> Option<Shape> {
         let mut best = None;
-        for share in ROOMS {
-            for rate in RATES {
-                self.look(&mut best, Shape { fill: Fill { room: share, rate }, each: false, reserve: 0.0 }, room);
-            }
+        for shape in coarse(1.0) {
+            self.look(&mut best, shape, room);
         }
-        let (_, shape) = best?;
-        self.look(&mut best, Shape { each: true, ..shape }, room);
+        let each = best?.1.each;
+        for shape in coarse(LESS).into_iter().filter(|shape| shape.each == each) {
+            self.look(&mut best, shape, room);
+        }
         let (_, shape) = best?;
         self.look(&mut best, Shape { reserve: RESERVE, ..shape }, room);
         for by in NEARER {

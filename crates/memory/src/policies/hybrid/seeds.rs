@@ -9,6 +9,9 @@ use vdnn_tensor::Bytes;
 const KEPT: [f64; 8] = [1.0, 0.9, 0.8, 0.7, 0.55, 0.4, 0.2, 0.0];
 /// Shares of what the links carry beside the kernels that are offloaded.
 const CARRIED: [f64; 6] = [0.0, 0.4, 0.7, 1.0, 1.5, f64::INFINITY];
+/// Shares of the room that stay, and that what is on its way out takes, where copies keep pace with the kernels.
+const PACED: [(f64, &[f64]); 4] =
+    [(0.0, &[0.1, 0.2, 0.35, 0.5]), (0.3, &[0.1, 0.2, 0.35]), (0.5, &[0.1, 0.2, 0.35]), (0.7, &[0.1, 0.2])];
 /// One checkpoint in so many values.
 const STRIDES: [usize; 9] = [1, 2, 3, 4, 6, 8, 12, 20, 32];
 /// Shares of the room that algorithms leave to copies.
@@ -35,6 +38,14 @@ pub(super) fn seeds(joint: &Joint<'_>) -> Vec<Decision> {
         }
     }
     with_reserves(&fates)
+}
+
+/// Decisions whose copies keep pace with the kernels.
+pub(super) fn paced_seeds(joint: &Joint<'_>) -> Vec<Decision> {
+    let shares = PACED.iter().flat_map(|(kept, waiting)| waiting.iter().map(move |waiting| (*kept, *waiting)));
+    let once: Vec<Vec<Fate>> = shares.map(|(kept, waiting)| paced(joint, kept, waiting)).collect();
+    let each = once.iter().map(|once| once.iter().copied().map(Fate::each).collect());
+    with_reserves(&each.chain(once.iter().cloned()).collect::<Vec<_>>())
 }
 
 fn with_reserves(fates: &[Vec<Fate>]) -> Vec<Decision> {
@@ -93,6 +104,31 @@ fn split(joint: &Joint<'_>, kept: f64, carried: f64) -> Vec<Fate> {
         if fates[i] == Fate::Keep {
             fates[i] = Fate::Offload;
             gone += candidates[i].bytes as f64;
+        }
+    }
+    fates
+}
+
+/// Keeps a share of the room of what is made last. Of the rest, in order, offloads what the link takes while no more than a share of
+/// the room waits for it, and makes again what comes too fast. So where a network makes more bytes a second than the link carries,
+/// as it does where its maps are large, checkpoints lie as close as copies allow, and the link is never idle for lack of them.
+fn paced(joint: &Joint<'_>, kept: f64, waiting: f64) -> Vec<Fate> {
+    let candidates = &joint.candidates;
+    let room = joint.room().unwrap_or(0) as f64;
+    let rate = joint.problem.links.d2h;
+    let mut fates = vec![Fate::Keep; candidates.len()];
+    let mut stays = 0.0;
+    let leave = candidates.iter().rposition(|candidate| {
+        stays += candidate.bytes as f64;
+        stays > kept * room
+    });
+    let mut free = 0.0f64;
+    for (candidate, fate) in candidates.iter().zip(&mut fates).take(leave.map_or(0, |last| last + 1)) {
+        let (now, bytes) = (candidate.idle_from, candidate.bytes as f64);
+        let waits = (free - now).max(0.0) * rate + bytes;
+        *fate = if waits <= waiting * room || !candidate.repeatable { Fate::Offload } else { Fate::Recompute };
+        if *fate == Fate::Offload {
+            free = free.max(now) + bytes / rate;
         }
     }
     fates
