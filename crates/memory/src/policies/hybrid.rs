@@ -52,8 +52,6 @@ const NEAR: f64 = 0.1;
 const LOOKED_STEPS: usize = 1_000_000;
 /// How many times as many of a short program.
 const WIDE: usize = 2;
-/// One in so many simulations of a long program that was searched before.
-const AGAIN: usize = 3;
 /// Of those, one in so many for a glance.
 const GLANCED: usize = 20;
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
@@ -99,11 +97,12 @@ impl MemoryPolicy for Hybrid {
     }
 }
 
-/// The plan for one program, if there is one.
-fn joint_plan(joint: &Joint<'_>) -> Option<MemoryPlan> {
+/// The plan for one program, if there is one, by one in `part` of the simulations.
+fn joint_plan(joint: &Joint<'_>, part: usize) -> Option<MemoryPlan> {
     // What says whether there is a plan at all: `dyn`, and below its floor the leanest decisions.
     let sure = dynamic::found(joint.problem).or_else(|| leanest(joint).find_map(|fates| joint.least(&fates)))?;
     let mut search = Search::new(joint);
+    search.simulations = (search.simulations / part).max(4);
     search.offer(&sure);
     if !joint.streams()
         && !search.perfect()
@@ -116,17 +115,22 @@ fn joint_plan(joint: &Joint<'_>) -> Option<MemoryPlan> {
 }
 
 /// The plan for the program that some seeds say is faster, and for the other one where that has none.
-fn better(plain: &Joint<'_>, encoded: &Joint<'_>, variants: BTreeMap<NodeId, VariantId>) -> Option<MemoryPlan> {
-    let with_masks = || joint_plan(encoded).map(|plan| with(variants.clone(), plan));
+fn better(
+    plain: &Joint<'_>,
+    encoded: &Joint<'_>,
+    variants: BTreeMap<NodeId, VariantId>,
+    part: usize,
+) -> Option<MemoryPlan> {
+    let with_masks = || joint_plan(encoded, part).map(|plan| with(variants.clone(), plan));
     if plain.problem.program.n_steps() <= streaming::SHORT {
         let masked = twice(encoded.problem).map(|(seconds, plan)| (seconds, with(variants.clone(), plan)));
         let found = twice(plain.problem).chain(masked).min_by(|a, b| a.0.total_cmp(&b.0));
         return found.map(|(_, plan)| plan);
     }
     if glance(encoded, GLANCES) <= glance(plain, GLANCES) {
-        with_masks().or_else(|| joint_plan(plain))
+        with_masks().or_else(|| joint_plan(plain, part))
     } else {
-        joint_plan(plain).or_else(with_masks)
+        joint_plan(plain, part).or_else(with_masks)
     }
 }
 
@@ -136,7 +140,7 @@ fn twice<'a>(problem: &'a Problem<'a>) -> impl Iterator<Item = (f64, MemoryPlan)
     let joint = || Joint::new(problem, "hybrid").in_pieces();
     let near = joint().streams().then(|| joint().with_short_streams());
     let found = |joint: Joint<'_>| {
-        let plan = joint_plan(&joint)?;
+        let plan = joint_plan(&joint, 1)?;
         Some((joint.simulated(&plan)?, plan))
     };
     std::iter::once(joint()).chain(near).filter_map(found)
@@ -171,19 +175,14 @@ fn is_short(joint: &Joint<'_>) -> bool {
     joint.problem.program.n_steps() <= streaming::SHORT
 }
 
-/// A long program is searched with all at home first: a search with what streams has a part of the simulations.
-fn again(joint: &Joint<'_>) -> usize {
-    if joint.streams() && !is_short(joint) { AGAIN } else { 1 }
-}
-
 /// Looks that a greedy search has.
 fn looks(joint: &Joint<'_>) -> usize {
     let wide = if is_short(joint) { WIDE } else { 1 };
     wide * (LOOKED_STEPS / joint.problem.program.n_steps().max(1)).clamp(20, 10_000)
 }
 
-/// The best plan found with the problem's homes, if there is one.
-fn searched(problem: &Problem<'_>) -> Option<MemoryPlan> {
+/// The best plan found with the problem's homes by one in `part` of the simulations, if there is one.
+fn searched(problem: &Problem<'_>, part: usize) -> Option<MemoryPlan> {
     let keep = |problem: &Problem<'_>| fits(problem, &Algorithms::PerformanceOptimal.plan(problem), &[]);
     if problem.budgets.device.is_none() {
         return keep(problem);
@@ -192,13 +191,13 @@ fn searched(problem: &Problem<'_>) -> Option<MemoryPlan> {
     let joint = Joint::new(&plain, "hybrid").in_pieces();
     // Where parameters stream, keeping all the rest need not be fastest.
     let kept = if joint.streams() { None } else { keep(&plain) };
-    let Some(encoded) = problem.with_encodings() else { return kept.or_else(|| joint_plan(&joint)) };
+    let Some(encoded) = problem.with_encodings() else { return kept.or_else(|| joint_plan(&joint, part)) };
     let encoded = Joint::new(&encoded, "hybrid").in_pieces();
     match kept {
         // What is quicker just below the peak of `none` is quicker above it, too.
         Some(plan) if joint.oracle() <= encoded.oracle() => Some(plan),
         Some(plan) => Some(keep(encoded.problem).map_or(plan, |plan| with(problem.variants(), plan))),
-        None => better(&joint, &encoded, problem.variants()),
+        None => better(&joint, &encoded, problem.variants(), part),
     }
 }
 
@@ -257,7 +256,7 @@ impl<'a, 'b> Search<'a, 'b> {
         Search {
             joint,
             estimates: (ESTIMATED_STEPS / steps).clamp(24, 25_000),
-            simulations: (SIMULATED_STEPS / steps / again(joint)).clamp(4, 500),
+            simulations: (SIMULATED_STEPS / steps).clamp(4, 500),
             near: false,
             best: None,
         }

@@ -26,19 +26,21 @@ const LIKE: f64 = 0.02;
 /// Steps up to which a program is short, and what a search of one may gain over its seeds, as a share.
 pub(super) const SHORT: usize = 400;
 const SEARCH_GAINS: f64 = 0.15;
+/// One in so many simulations is left to a share of a long program for which there is a plan with all at home.
+const PART: usize = 3;
 /// Shares of the bytes that may stream.
 const SHARES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
-/// The better of the plans that `searched` finds with all at home and with the most `promising` share streaming, whose
-/// estimate that gives. Where there is neither, the `refusal` of the lower floor.
+/// The better of the plans that `searched`, by one in so many of its simulations, finds with all at home and with the most
+/// `promising` share streaming, whose estimate that gives. Where there is neither, the `refusal` of the lower floor.
 pub(super) fn plan(
     problem: &Problem<'_>,
-    searched: impl Fn(&Problem<'_>) -> Option<MemoryPlan>,
+    searched: impl Fn(&Problem<'_>, usize) -> Option<MemoryPlan>,
     refusal: impl Fn(&Problem<'_>) -> Infeasible,
     promising: impl Fn(&Problem<'_>) -> Option<f64>,
 ) -> Result<MemoryPlan, Infeasible> {
     let tiny = optimal::of_tiny(problem, "hybrid");
-    let at_home = tiny.as_ref().map_or_else(|| searched(problem), |planned| planned.as_ref().ok().cloned());
+    let at_home = tiny.as_ref().map_or_else(|| searched(problem, 1), |planned| planned.as_ref().ok().cloned());
     let shares = if problem.options.state == State::Auto { shares(problem) } else { Vec::new() };
     if let Some(plan) = fastest(problem, &shares, at_home, searched, promising) {
         return Ok(plan);
@@ -53,7 +55,7 @@ fn fastest(
     problem: &Problem<'_>,
     shares: &[BTreeSet<ValueId>],
     at_home: Option<MemoryPlan>,
-    searched: impl Fn(&Problem<'_>) -> Option<MemoryPlan>,
+    searched: impl Fn(&Problem<'_>, usize) -> Option<MemoryPlan>,
     promising: impl Fn(&Problem<'_>) -> Option<f64>,
 ) -> Option<MemoryPlan> {
     if shares.is_empty() || problem.budgets.device.is_none() {
@@ -78,8 +80,10 @@ fn fastest(
     let chosen = estimates.iter().rposition(|&estimate| estimate <= best * (1.0 + LIKE));
     let Some(chosen) = chosen else { return at_home };
     let hope = if short { SEARCH_GAINS } else { 0.0 };
+    let part = if there && !short { PART } else { 1 };
     let find = |share: usize| {
-        let plan = MemoryPlan { streamed: shares[share].clone(), ..streaming(problem, &shares[share], &searched)? };
+        let found = streaming(problem, &shares[share], |problem| searched(problem, part))?;
+        let plan = MemoryPlan { streamed: shares[share].clone(), ..found };
         Some((seconds(problem, &plan), plan))
     };
     let hopeless = there && best >= least * (1.0 + hope);
