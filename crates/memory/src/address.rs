@@ -36,21 +36,39 @@ pub(crate) fn extent_within_budget(problem: &Problem<'_>, plan: &MemoryPlan, int
     match plan.allocation {
         Allocation::Liveness => {
             let (options, enough) = (&problem.options, problem.budgets.device.unwrap_or(0));
-            let items = device_items(intervals);
+            let DeviceItems { items, .. } = DeviceItems::of(intervals);
             place_within(options.placement, &items, problem.homes.extent(), options.alignment, enough).extent
         }
         Allocation::NetworkWide => place_network_wide(problem, intervals).device_extent,
     }
 }
 
-fn device_items(intervals: &Intervals) -> Vec<Item> {
-    let stretches = intervals.stretches.iter().map(|s| Item { start: s.start.0, end: s.end.0, bytes: s.bytes });
-    let workspaces = intervals.workspaces.iter().map(|w| Item { start: w.step.0, end: w.step.0, bytes: w.bytes });
-    stretches.chain(workspaces).collect()
+/// What lies on the device: stretches, each with those that take its bytes over one after the other, and workspaces.
+struct DeviceItems {
+    items: Vec<Item>,
+    /// By stretch: its item.
+    of_stretch: Vec<usize>,
+}
+
+impl DeviceItems {
+    fn of(intervals: &Intervals) -> Self {
+        let stretches = &intervals.stretches;
+        let mut found = DeviceItems { items: Vec::new(), of_stretch: vec![0; stretches.len()] };
+        for (first, stretch) in stretches.iter().enumerate().filter(|(_, stretch)| stretch.over.is_none()) {
+            let mut end = stretch.end;
+            for i in intervals.taken_over(first) {
+                (found.of_stretch[i], end) = (found.items.len(), stretches[i].end);
+            }
+            found.items.push(Item { start: stretch.start.0, end: end.0, bytes: stretch.bytes });
+        }
+        let workspaces = intervals.workspaces.iter().map(|w| Item { start: w.step.0, end: w.step.0, bytes: w.bytes });
+        found.items.extend(workspaces);
+        found
+    }
 }
 
 fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses {
-    let items = device_items(intervals);
+    let DeviceItems { items, of_stretch } = DeviceItems::of(intervals);
     let options = &problem.options;
     let base = problem.homes.extent();
     // Without a budget nothing is gained by the longer search, and the peak is never below the floor, which a short one finds.
@@ -58,9 +76,9 @@ fn place_by_liveness(problem: &Problem<'_>, intervals: &Intervals) -> Addresses 
         Some(_) => place_items(options.placement, &items, base, options.alignment),
         None => place_within(options.placement, &items, base, options.alignment, 0),
     };
-    let mut offsets = placed.offsets;
-    let workspaces = offsets.split_off(intervals.stretches.len());
-    Addresses { stretches: offsets, workspaces, device_extent: placed.extent }
+    let stretches = of_stretch.into_iter().map(|item| placed.offsets[item]).collect();
+    let workspaces = placed.offsets[items.len() - intervals.workspaces.len()..].to_vec();
+    Addresses { stretches, workspaces, device_extent: placed.extent }
 }
 
 /// Host addresses of the copies, above the homes there.

@@ -131,9 +131,11 @@ impl<'a> Emitter<'a> {
             self.give_slot_back(away, step);
         }
         for &stretch in &agenda.starts {
-            let buffer = self.stretch_buffers[stretch];
-            self.current[self.intervals.stretches[stretch].root.index()] = Some(buffer);
-            self.push(COMPUTE, Action::Alloc(buffer), Cause::Step(step));
+            let (buffer, stretch) = (self.stretch_buffers[stretch], &self.intervals.stretches[stretch]);
+            self.current[stretch.root.index()] = Some(buffer);
+            if stretch.over.is_none() {
+                self.push(COMPUTE, Action::Alloc(buffer), Cause::Step(step));
+            }
         }
         if let Some(workspace) = agenda.workspace {
             self.push(COMPUTE, Action::Alloc(self.workspace_buffers[workspace]), Cause::Step(step));

@@ -19,7 +19,7 @@ impl Held {
         let intervals = Intervals::without_workspaces(problem, plan, liveness, &[]).ok()?;
         let mut change = vec![0; intervals.n_steps + 1];
         for stretch in &intervals.stretches {
-            add(&mut change, stretch.start.index()..stretch.end.index() + 1, stretch.bytes);
+            add(&mut change, stretch.steps(), stretch.bytes);
         }
         Some(Held { change })
     }

@@ -38,6 +38,7 @@ mod problem;
 mod recompute;
 mod stream;
 mod stretch;
+mod takeover;
 mod window;
 
 pub use bound::{Cut, StepTimeBound, step_time_bound};

@@ -5,6 +5,7 @@
 //! iteration: from its last use to the first of the next. Not done here: deciding anything about a gap.
 
 use crate::homes::is_home;
+use crate::takeover::{Takeover, takeovers, undivided};
 use crate::{HomeLayout, Problem};
 use vdnn_graph::{Program, Step, Use, ValueId};
 
@@ -49,6 +50,8 @@ pub struct Liveness {
     roots: Vec<ValueId>,
     /// Roots of what streams.
     streamed: Vec<ValueId>,
+    /// Where one storage may take over the bytes of another one, if that ends there.
+    takeovers: Vec<(Step, Takeover)>,
 }
 
 /// The storages that each node uses, what stays at home left out: the same under all orders of a program.
@@ -58,6 +61,9 @@ pub(crate) struct Operands {
     starts: Vec<u32>,
     /// Of all nodes, each storage once.
     operands: Vec<Operand>,
+    /// By node: its storages that may take over others, by where they begin, with the end of the last at the end.
+    first_pairs: Vec<u32>,
+    pairs: Vec<Takeover>,
     /// By value: whether it is a persistent one.
     home: Vec<bool>,
 }
@@ -80,6 +86,7 @@ impl Operands {
             stays[persistent.initial.index()] = !homes.streams(&graph.value(persistent.initial).name);
         }
         let (mut starts, mut operands) = (vec![0], Vec::<Operand>::new());
+        let (mut first_pairs, mut pairs, undivided) = (vec![0], Vec::new(), undivided(program));
         for node in graph.nodes() {
             let first = operands.len();
             let reads = node.inputs.iter().map(|&id| (id, true));
@@ -93,8 +100,22 @@ impl Operands {
                 }
             }
             starts.push(operands.len() as u32);
+            pairs.extend(takeovers(program, node, &undivided));
+            first_pairs.push(pairs.len() as u32);
         }
-        Operands { starts, operands, home }
+        Operands { starts, operands, first_pairs, pairs, home }
+    }
+
+    /// Where storages may take over others under an order. In that of the program what may share bytes does so in every order.
+    fn takeovers(&self, order: &[Use]) -> Vec<(Step, Takeover)> {
+        if order.len() < self.starts.len() {
+            return Vec::new();
+        }
+        let of = |u: &Use| {
+            let node = u.node.index();
+            &self.pairs[self.first_pairs[node] as usize..self.first_pairs[node + 1] as usize]
+        };
+        (0..).map(Step).zip(order).flat_map(|(step, u)| of(u).iter().map(move |&pair| (step, pair))).collect()
     }
 
     fn of_node(&self, u: &Use) -> &[Operand] {
@@ -139,7 +160,8 @@ impl Liveness {
         let roots: Vec<ValueId> =
             (0..).map(ValueId).zip(&spans).filter(|(_, span)| span.1 > 0).map(|(id, _)| id).collect();
         let streamed = roots.iter().copied().filter(|&root| operands.home[root.index()]).collect();
-        Liveness { accesses, spans, roots, streamed }
+        let takeovers = operands.takeovers(order);
+        Liveness { accesses, spans, roots, streamed, takeovers }
     }
 
     /// Roots of all storages used, in id order.
@@ -151,6 +173,11 @@ impl Liveness {
     pub fn accesses(&self, root: ValueId) -> &[Access] {
         let (start, len) = self.spans[root.index()];
         &self.accesses[start as usize..(start + len) as usize]
+    }
+
+    /// Where one storage may take over the bytes of another one, if that ends there, in time order.
+    pub(crate) fn takeovers(&self) -> &[(Step, Takeover)] {
+        &self.takeovers
     }
 
     /// Roots of the storages whose homes are in host memory, in id order.

@@ -10,7 +10,7 @@ pub(crate) fn largest_at_peak(problem: &Problem<'_>, intervals: &Intervals) -> (
     let peak = live.iter().copied().max().unwrap_or(0);
     let step = Step(live.iter().position(|&bytes| bytes == peak).unwrap_or(0) as u32);
     let graph = &problem.program.graph;
-    let stretches = intervals.stretches.iter().filter(|s| s.start <= step && step <= s.end);
+    let stretches = intervals.stretches.iter().filter(|s| s.steps().contains(&step.index()));
     let mut largest: Vec<LargestBuffer> =
         stretches.map(|s| LargestBuffer { name: graph.value(s.root).name.clone(), bytes: s.bytes }).collect();
     let workspaces = intervals.workspaces.iter().filter(|w| w.step == step);

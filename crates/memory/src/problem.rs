@@ -1,5 +1,6 @@
 //! What a policy is given: the program, its gaps, what kernels and copies cost, and the budgets.
 
+use crate::takeover::{most_bytes, undivided};
 use crate::{Gap, HomeLayout, Liveness, MemoryPlan, Placement, VariantId};
 use std::collections::BTreeMap;
 use vdnn_graph::{LayerId, NodeId, Phase, Program, Role, Step, ValueId};
@@ -216,8 +217,10 @@ impl<'a> Problem<'a> {
     /// elsewhere. No plan without recomputation by pieces can stay below. With an alternative the lesser of both.
     pub fn floor_bound(&self) -> Bytes {
         let encoded = self.with_encodings().map_or(Bytes::MAX, |encoded| encoded.floor_bound());
+        let undivided = undivided(self.program);
         let need = |id: NodeId| {
             let operands: Bytes = self.operands(id).iter().map(|&root| self.program.aliases.storage_bytes(root)).sum();
+            let operands = operands - most_bytes(self.program, self.program.graph.node(id), &undivided);
             operands + self.kernels.all(id).map(|choice| choice.workspace).min().unwrap_or(0)
         };
         encoded.min(self.home_bytes() + self.program.graph.node_ids().map(need).max().unwrap_or(0))

@@ -22,7 +22,9 @@
 //! An interval covers whole steps: taken when `start` begins, given back before the step after `end` begins. The same
 //! intervals feed the live profile, placement and emission, so that all three agree.
 
+use crate::takeover::take_over;
 use crate::{Allocation, Gap, Liveness, MemoryPlan, PlanError, Problem, Residency, Tier};
+use std::ops::Range;
 use vdnn_graph::{NodeId, Role, Step, Use, ValueId};
 use vdnn_tensor::Bytes;
 
@@ -35,6 +37,16 @@ pub(crate) struct Stretch {
     pub start: Step,
     pub end: Step,
     pub bytes: Bytes,
+    /// The stretch of another storage that ends at `start`, whose bytes this one takes over, and the one that takes over this one's.
+    pub over: Option<u32>,
+    pub next: Option<u32>,
+}
+
+impl Stretch {
+    /// The steps in which it holds bytes that no other stretch does.
+    pub fn steps(&self) -> Range<usize> {
+        self.start.index() + usize::from(self.over.is_some())..self.end.index() + 1
+    }
 }
 
 /// A time a storage is away from the device, between two stretches.
@@ -168,6 +180,8 @@ impl Intervals {
         }
         if plan.allocation == Allocation::NetworkWide {
             intervals.widen(problem);
+        } else {
+            take_over(&mut intervals.stretches, &intervals.aways, liveness.takeovers());
         }
         Ok(intervals)
     }
@@ -186,7 +200,7 @@ impl Intervals {
             None => None,
         };
         let start = wrap.map_or(accesses[0].step, |(_, (_, fetch))| fetch);
-        let mut stretch = Stretch { root, index: 0, start, end: start, bytes };
+        let mut stretch = Stretch { root, index: 0, start, end: start, bytes, over: None, next: None };
         let first = self.stretches.len();
         let gaps = liveness.gaps(root).filter(|_| decided.leaves(root));
         for gap in gaps {
@@ -285,13 +299,19 @@ impl Intervals {
         }
     }
 
+    /// A stretch and those that take its bytes over, one after the other.
+    pub fn taken_over(&self, first: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(Some(first), |&i| self.stretches[i].next.map(|next| next as usize))
+    }
+
     /// Bytes held on the device at each step, homes not counted, workspaces included.
     pub fn live_profile(&self) -> Vec<Bytes> {
         let mut change = vec![0i128; self.n_steps + 1];
-        let spans = self.stretches.iter().map(|s| (s.start, s.end, s.bytes));
-        for (start, end, bytes) in spans.chain(self.workspaces.iter().map(|w| (w.step, w.step, w.bytes))) {
-            change[start.index()] += i128::from(bytes);
-            change[end.index() + 1] -= i128::from(bytes);
+        let spans = self.stretches.iter().map(|s| (s.steps(), s.bytes));
+        let borrowed = self.workspaces.iter().map(|w| (w.step.index()..w.step.index() + 1, w.bytes));
+        for (steps, bytes) in spans.chain(borrowed) {
+            change[steps.start] += i128::from(bytes);
+            change[steps.end] -= i128::from(bytes);
         }
         let mut live = 0;
         change[..self.n_steps]

@@ -1,7 +1,9 @@
 //! What every kernel costs at least within the budget, step by step of the program's own order.
 
 use crate::Problem;
+use crate::takeover::{most_bytes, undivided};
 use vdnn_graph::NodeId;
+use vdnn_tensor::Bytes;
 
 /// One way to run a step's kernel that fits the budget together with its operands.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +19,7 @@ pub(super) struct Kernels<'a> {
     problem: &'a Problem<'a>,
     /// Bytes beside the homes that cannot leave; infinite without a budget.
     pub room: f64,
-    /// Operands of each step's kernel, homes that cannot leave not counted.
+    /// Operands of each step's kernel, homes that cannot leave not counted, nor bytes that an output may take over.
     pub operands: Vec<f64>,
     /// The fastest choice of each step that fits.
     pub seconds: Vec<f64>,
@@ -32,7 +34,12 @@ impl<'a> Kernels<'a> {
         let room = problem.budgets.device.map_or(f64::INFINITY, |budget| budget as f64 - homes as f64);
         let order = &problem.program.order;
         let storage_bytes = |root| problem.program.aliases.storage_bytes(root);
-        let bytes = |&id: &NodeId| problem.operands(id).into_iter().map(storage_bytes).sum::<u64>() as f64;
+        let undivided = undivided(problem.program);
+        let taken = |id: NodeId| most_bytes(problem.program, problem.program.graph.node(id), &undivided);
+        let bytes = |&id: &NodeId| {
+            let operands: Bytes = problem.operands(id).into_iter().map(storage_bytes).sum();
+            (operands - taken(id)) as f64
+        };
         let operands: Vec<f64> = order.iter().map(bytes).collect();
         let mut kernels = Kernels { problem, room, operands, seconds: Vec::new(), before: vec![0.0] };
         for step in 0..order.len() {

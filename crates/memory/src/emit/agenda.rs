@@ -37,7 +37,7 @@ impl Agenda {
         }
         for (i, stretch) in intervals.stretches.iter().enumerate() {
             agenda[stretch.start.index()].starts.push(i);
-            if !offloaded[i] {
+            if !offloaded[i] && stretch.next.is_none() {
                 agenda[stretch.end.index()].ends.push(i);
             }
         }

@@ -50,12 +50,13 @@ impl Emitter<'_> {
     pub(super) fn buffers(&mut self, addresses: &Addresses, below: &Below) {
         let graph = &self.problem.program.graph;
         let (intervals, value_name) = (self.intervals, |id: ValueId| graph.value(id).name.as_str());
-        for (stretch, &offset) in intervals.stretches.iter().zip(&addresses.stretches) {
+        self.stretch_buffers = vec![BufferId(0); intervals.stretches.len()];
+        for (first, stretch) in intervals.stretches.iter().enumerate().filter(|(_, stretch)| stretch.over.is_none()) {
             let name = stretch_name(value_name(stretch.root), stretch.index);
-            let (root, kind) = (Some(stretch.root), BufferKind::Storage);
+            let (root, kind, offset) = (Some(stretch.root), BufferKind::Storage, addresses.stretches[first]);
             let buffer = Buffer { name, space: Space::Device, offset, bytes: stretch.bytes, kind, root };
             let id = self.push_buffer(buffer);
-            self.stretch_buffers.push(id);
+            intervals.taken_over(first).for_each(|i| self.stretch_buffers[i] = id);
         }
         for (workspace, &offset) in intervals.workspaces.iter().zip(&addresses.workspaces) {
             let run = self.plan.order[workspace.step.index()].run;

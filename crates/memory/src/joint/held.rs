@@ -5,11 +5,13 @@
 //!   X1    ▓▓▓─────────────────▓▓▓      kept: there from its first use to its last
 //!   X2    ▓▓▓─ ─ ─ ▓▓        ▓▓▓      not kept: there to its last use in forward, and in its uses
 //! ```
-//! At the first run of a step its operands and its least workspace are there besides. Not counted: what is made again or under
+//! At the first run of a step its operands and its least workspace are there besides, but for bytes that an output may take over.
+//! Not counted: what is made again or under
 //! way, and what a later run of a node with several outputs may bring along.
 
 use super::{Candidate, Fate, Joint};
 use crate::algorithms::fastest_within;
+use crate::takeover::{most_bytes, undivided};
 use crate::{Liveness, Problem};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -47,9 +49,11 @@ impl HeldAnyway {
                 }
             }
         }
+        let undivided = undivided(problem.program);
         for (step, id) in (0..).zip(&problem.program.order) {
             let choice = problem.kernels.get(*id, leanest[id]);
-            held.add(step..step + 1, choice.map_or(0, |choice| choice.workspace));
+            let taken = most_bytes(problem.program, problem.program.graph.node(*id), &undivided);
+            held.add(step..step + 1, choice.map_or(0, |choice| choice.workspace).wrapping_sub(taken));
         }
         let between = |candidate: &Candidate| {
             let stays = !brought_along(problem, candidate.root);

@@ -291,7 +291,8 @@ impl<'a, 'b> Greedy<'a, 'b> {
         let there: BTreeSet<usize> = crowd.used.iter().chain(&crowd.wanted).chain(&crowd.idle).copied().collect();
         let mut best: Option<(f64, Decision)> = None;
         for i in there.into_iter().filter(|&i| !pinned[i]) {
-            let fates = [Fate::RecomputeAhead, Fate::Offload, Fate::OffloadApart, Fate::OffloadEach];
+            let fates =
+                [Fate::RecomputeAhead, Fate::RecomputeEach, Fate::Offload, Fate::OffloadApart, Fate::OffloadEach];
             for fate in fates.into_iter().filter(|&fate| self.offers(fate)).collect::<Vec<_>>() {
                 let from = decision.fates[i];
                 if from == fate || from == Fate::OffloadEach || (fate.repeats() && !from.repeats()) {

@@ -150,8 +150,7 @@ impl<'a> Space<'a> {
     fn held(&self, intervals: &Intervals) -> Vec<Bytes> {
         let mut held = vec![0; intervals.n_steps];
         for stretch in &intervals.stretches {
-            let steps = stretch.start.index()..(stretch.end.index() + 1).min(intervals.n_steps);
-            held[steps].iter_mut().for_each(|bytes| *bytes += self.aligned(stretch.bytes));
+            held[stretch.steps()].iter_mut().for_each(|bytes| *bytes += self.aligned(stretch.bytes));
         }
         held
     }
@@ -159,9 +158,8 @@ impl<'a> Space<'a> {
     fn slack(&self, plan: &MemoryPlan, kept: &Intervals) -> Vec<Bytes> {
         let mut slack = vec![0; kept.n_steps];
         for stretch in &kept.stretches {
-            let steps = stretch.start.index()..(stretch.end.index() + 1).min(kept.n_steps);
             let lacks = self.aligned(stretch.bytes) - stretch.bytes;
-            slack[steps].iter_mut().for_each(|most| *most = lacks.max(*most));
+            slack[stretch.steps()].iter_mut().for_each(|most| *most = lacks.max(*most));
         }
         for (step, u) in plan.order.iter().enumerate() {
             let lacks =

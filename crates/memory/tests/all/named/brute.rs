@@ -4,7 +4,7 @@
 //!  each way to forget feature maps × algorithm of each kernel, by the seconds of the kernels
 //!    └─► each gap kept, or away from each step to each step ─► compiled within the budget and simulated
 //! ```
-//! Left out is only what is plainly no better: more live bytes than the budget, kernels alone that take as long as the best
+//! Left out is only what is plainly no better: more live bytes than the budget wherever kernels write, kernels alone that take as long as the best
 //! plan, or a walk without contention that does. Nothing of the policy under test is used, nor any search of the crate.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use vdnn_sim::simulate;
 struct Order {
     plan: MemoryPlan,
     gaps: Vec<Gap>,
-    /// By step: bytes above the homes of what may not leave there.
+    /// By step: bytes above the homes of what may not leave there, at least: outputs may take over bytes of inputs.
     fixed: Vec<u64>,
 }
 
@@ -245,7 +245,20 @@ fn order(problem: &Problem<'_>, plan: MemoryPlan, maps: &[ValueId]) -> Order {
             }
         }
     }
+    for (fixed, u) in fixed.iter_mut().zip(&plan.order) {
+        *fixed -= overwritten(problem, u.node);
+    }
     Order { plan, gaps, fixed }
+}
+
+/// The most bytes that a kernel may write over storages that end with it.
+fn overwritten(problem: &Problem<'_>, id: NodeId) -> u64 {
+    let (node, aliases) = (problem.program.graph.node(id), &problem.program.aliases);
+    let pairs = node.op.in_place().iter().filter(|&&(input, _)| input < node.inputs.len());
+    let roots = pairs.map(|&(input, output)| [node.inputs[input], node.outputs[output]].map(|id| aliases.root(id)));
+    let apart: BTreeMap<ValueId, ValueId> =
+        roots.filter(|[from, to]| from != to).map(|[from, to]| (to, from)).collect();
+    apart.keys().map(|&to| aliases.storage_bytes(to)).sum()
 }
 
 /// Every choice of algorithms, with the seconds of the order's kernels.
