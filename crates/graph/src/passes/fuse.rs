@@ -28,14 +28,18 @@ const PASS: &str = "fuse";
 const STATISTICS: std::ops::Range<usize> = 1..3;
 
 /// Fuses batch norms with the ReLUs and residual sums after them, and convolutions with the ReLUs after them. With `apart` the batch
-/// norm of a residual is left as it is.
+/// norms of the largest residuals that have one are left as they are: of a ResNet that of its first stage, whose gradient with both
+/// norms holds most.
 ///
 /// # Errors
 /// [`GraphError::Pass`] for a graph that has been differentiated.
 pub fn fuse(graph: &Graph, apart: bool) -> Result<Rewritten, GraphError> {
     let mut rebuild = Rebuild::new(PASS, graph)?;
     let readers = Readers::of(graph);
-    let fusions: Vec<Option<Fusion>> = graph.nodes().iter().map(|node| readers.fusion(node, apart)).collect();
+    let mut fusions: Vec<Option<Fusion>> = graph.nodes().iter().map(|node| readers.fusion(node)).collect();
+    if apart {
+        part_largest(graph, &mut fusions);
+    }
     let mut absorbed = vec![false; graph.nodes().len()];
     for fusion in fusions.iter().flatten() {
         absorbed[fusion.first.index()] = true;
@@ -50,6 +54,18 @@ pub fn fuse(graph: &Graph, apart: bool) -> Result<Rewritten, GraphError> {
         }
     }
     Ok(rebuild.finish())
+}
+
+/// Leaves the second norms of the largest sums of two to themselves.
+fn part_largest(graph: &Graph, fusions: &mut [Option<Fusion>]) {
+    let made = |fusion: &Fusion| fusion.second().map(|(norm, _)| graph.node(norm).outputs[0]);
+    let bytes = |fusion: &Fusion| made(fusion).map(|map| graph.value(map).ty.bytes());
+    let largest = fusions.iter().flatten().filter_map(bytes).max();
+    for fusion in fusions.iter_mut().flatten().filter(|fusion| largest.is_some() && bytes(fusion) == largest) {
+        if let (Some(map), Some(sum)) = (made(fusion), &mut fusion.sum) {
+            sum.residual = Residual::Map(map);
+        }
+    }
 }
 
 /// What an op becomes by itself: backward of max pooling then reads no map, of which it would look at whole windows again.
@@ -130,7 +146,7 @@ impl<'a> Readers<'a> {
         Readers { graph, count }
     }
 
-    fn fusion(&self, relu: &Node, apart: bool) -> Option<Fusion> {
+    fn fusion(&self, relu: &Node) -> Option<Fusion> {
         if relu.op != Op::Relu {
             return None;
         }
@@ -146,8 +162,7 @@ impl<'a> Readers<'a> {
         let mut fusions = sides.filter_map(|(own, other)| {
             let (first, norm) = self.norm(node.inputs[own])?;
             let other = node.inputs[other];
-            let second = self.norm(other).filter(|_| !apart);
-            let residual = second.map_or(Residual::Map(other), |(id, norm)| Residual::Norm(id, norm));
+            let residual = self.norm(other).map_or(Residual::Map(other), |(id, norm)| Residual::Norm(id, norm));
             Some(Fusion { first, attributes: First::Norm(norm), sum: Some(Sum { add, residual }) })
         });
         fusions.next()
