@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(of([32, 64, 112, 112]), (1, 132, 6, 135_168));
     }
 
-    /// Tiles hold all of a map, stretches are no more than rows, and blocks no more than multiprocessors, unless single elements
+    /// Tiles hold all of a map and something each, stretches are no more than rows, and blocks no more than multiprocessors, unless single elements
     /// need more tiles.
     #[test]
     fn small_maps_of_all_kinds_fill_one_wave() {
@@ -330,6 +330,7 @@ mod tests {
                     assert!(cut.tiles * cut.width >= cut.packs && cut.width <= WIDEST && cut.stretches >= 1, "{cut:?}");
                     assert!(address == 2 || cut.stretches == 1 || blocks(&cut) <= 132, "{cut:?}");
                     assert!(cut.stretches <= cut.rows.max(1), "{cut:?}");
+                    assert!((cut.tiles - 1) * cut.width < cut.packs, "an empty tile: {cut:?}");
                     assert!(partial_bytes(&ty, 2) == channels * cut.stretches * 16, "{cut:?}");
                 }
             }
