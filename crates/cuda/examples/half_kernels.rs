@@ -1,4 +1,5 @@
-//! How near the kernels with channels innermost come to the card's copy rate, on the maps of ResNet-50 at batch 256.
+//! How near the kernels with channels innermost come to the card's copy rate, on the maps of ResNet-50 at batch 256, and groups of
+//! updates and casts.
 //!
 //! Prints one JSON line a kernel and shape (bytes as a perfect kernel would move them, microseconds, GB/s, per cent of the measured
 //! copy rate, each launch by itself) and a table last. `half_kernels [BATCH] [bf16|f16|f32]`; exits 1 without a GPU.
@@ -19,8 +20,8 @@ use vdnn_cuda::memory::{DeviceArena, copy_on_device};
 use vdnn_cuda::nvrtc::{Argument, CubinCache, Grid, KernelSource, Launch, Module, cache_folder};
 use vdnn_graph::Op;
 use vdnn_graph::op::{
-    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, BatchNorm, BatchNormPair, BatchNormReluMaxPool2d, Cast, Dropout,
-    MaxPool2d, MaxPool2dIndicesGrad, Unfold, Window, mask_type,
+    AdaptiveAvgPool2d, AdaptiveAvgPool2dGrad, BatchNorm, BatchNormPair, BatchNormReluMaxPool2d, Cast, Dropout, Group,
+    MaxPool2d, MaxPool2dIndicesGrad, Sgd, Unfold, Window, mask_type,
 };
 use vdnn_tensor::{DType, Layout, MemoryOrder, Philox, TensorType};
 
@@ -32,14 +33,17 @@ const CYCLE: u64 = 512 << 20;
 const REPETITIONS: usize = 5;
 
 /// Channels, height and width of ResNet-50's maps.
-const MAPS: [[u64; 3]; 9] = [
+const MAPS: [[u64; 3]; 12] = [
     [64, 112, 112],
     [64, 56, 56],
     [256, 56, 56],
+    [128, 56, 56],
     [128, 28, 28],
     [512, 28, 28],
+    [256, 28, 28],
     [256, 14, 14],
     [1024, 14, 14],
+    [512, 14, 14],
     [512, 7, 7],
     [2048, 7, 7],
 ];
@@ -166,6 +170,24 @@ fn single_cases(batch: u64, dtype: DType) -> Vec<Case> {
         to_nchw([batch, 512, 28, 28]),
         to_nchw([batch, 256, 56, 56]),
     ]
+}
+
+/// Groups of four updates and casts, of filters, which are turned, and of points.
+fn group_cases(dtype: DType) -> Vec<Case> {
+    let (one, counter) = (TensorType::new([1], DType::F32), TensorType::new([1], DType::U64));
+    let sgd = Op::Sgd(Sgd { momentum: 0.9, dampening: 0.0, weight_decay: 1e-4, nesterov: false });
+    let group = |op, inputs| Op::Group(Group { op: Box::new(op), members: 4, inputs });
+    let cases = [("filters", [512, 512, 3, 3]), ("points", [2048, 512, 1, 1])].map(|(name, dims)| {
+        let (w, half) = (TensorType::new(dims, DType::F32), nhwc(dims, dtype, 0));
+        let cast = Op::Cast(Cast { dtype, layout: half.layout });
+        let (read, written) = ([&w, &half, &w, &one, &counter].repeat(4), [&w].repeat(8));
+        let (updated, made) = (4 * (4 * w.bytes() + half.bytes()), 4 * (w.bytes() + half.bytes()));
+        [
+            case(&format!("sgd of 4 {name}"), group(sgd.clone(), 5), &read, &written, updated),
+            case(&format!("casts of 4 {name}"), group(cast, 1), &[&w; 4], &[&half; 4], made),
+        ]
+    });
+    cases.into_iter().flatten().collect()
 }
 
 /// The GPU with memory full of numbers.
@@ -315,6 +337,7 @@ fn run() -> Outcome {
     let mut table = Vec::new();
     let mut cases: Vec<Case> = MAPS.iter().flat_map(|&[c, h, w]| cases_of([batch, c, h, w], dtype)).collect();
     cases.extend(single_cases(batch, dtype));
+    cases.extend(group_cases(dtype));
     for case in &cases {
         match measure(&mut gpu, case, rate) {
             Ok(line) => table.push(line),

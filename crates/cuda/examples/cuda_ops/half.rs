@@ -65,7 +65,9 @@ fn multiplies(build: &Build) -> bool {
 
 /// Batch norm with ReLU and with a residual. In f32 the single ops say what is expected.
 fn fused(cases: &mut Vec<Case>) {
-    for dims in [[4, 8, 9, 7], [6, 3, 1, 1], [3, 13, 5, 5], [32, 64, 28, 28], [16, 512, 7, 7], [1, 5, 16, 16]] {
+    for dims in
+        [[4, 8, 9, 7], [6, 3, 1, 1], [3, 13, 5, 5], [32, 64, 28, 28], [32, 40, 14, 14], [16, 512, 7, 7], [1, 5, 16, 16]]
+    {
         case(cases, format!("batch_norm_relu {dims:?}"), move |b| {
             let (x, dy) = (b.x(&dims), b.x(&dims));
             let with = Norm::new(b, &dims, x)?;

@@ -5,7 +5,7 @@ use super::batch_norm_nhwc::{self, Gate, Gradient};
 use super::elementwise::address_and_stride;
 use super::nhwc::is_innermost;
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, divisor, partial_bytes, sample_len};
-use super::table::Table;
+use super::table::{Table, stretches};
 use super::{KernelError, LaunchPlan, Operand, operands};
 use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::{BatchNorm, BatchNormUpdate};
@@ -170,7 +170,7 @@ pub(super) fn prepare_updates<'a>(
         let [a, b, c, d] = from.map(|o| o.address);
         // Without a batch the running statistics stay what they are: 1 times the old ones, 0 times the new.
         let nothing = op.count == 0 && in_place;
-        Ok(([a, b, c, d, to[0].address, to[1].address, len], if nothing { 0 } else { len }))
+        Ok(([a, b, c, d, to[0].address, to[1].address, len], if nothing { 0 } else { stretches(len) }))
     };
     let members = members.map(member).collect::<Result<Vec<_>, KernelError>>()?;
     let momentum = if op.count == 0 { 0.0 } else { op.momentum };

@@ -4,8 +4,10 @@
 
 // ---- statistics -----------------------------------------------------------------------------------------------------
 
-// Sums of x − k and its square, k the channel's number in the first row: a channel far from zero keeps its digits.
-template <int V> DEVICE void stats(const scalar* x, u64 xs, COLUMNS, double* partial, float* mean, float* variance) {
+// Sums of x − k and its square, k the channel's number in the first row: a channel far from zero keeps its digits. What the end
+// needs is read before the sums are added up.
+template <int V>
+DEVICE void stats(const scalar* x, u64 xs, COLUMNS, double* partial, float* mean, float* variance, double inverse_rows) {
   Dealt at(COLUMNS_PASSED, TALL);
   const scalar* const in[1] = {x};
   const u64 strides[1] = {xs};
@@ -22,14 +24,16 @@ template <int V> DEVICE void stats(const scalar* x, u64 xs, COLUMNS, double* par
       sum[1][l] = fmaf(d, d, sum[1][l]);
     }
   });
-  sum_columns<TALL, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
-    double m = rows ? sum[0] / rows : 0, v = rows ? sum[1] / rows - m * m : 0;
-    mean[c] = (float)(rows ? (double)(float)x[c] + m : 0);
+  Adder<TALL, V> adder(at);
+  float first = adder.writes && rows ? (float)x[adder.channel] : 0.f;
+  sum_columns<TALL, V>(sum, at, partial, [&](u32 c, const double (&sum)[2]) {
+    double m = sum[0] * inverse_rows, v = sum[1] * inverse_rows - m * m;
+    mean[c] = (float)(first + m);
     variance[c] = (float)(v > 0 || v != v ? v : 0);
   });
 }
-#define STATS const scalar *x, u64 xs, COLUMNS, double *partial, float *mean, float *variance
-#define STATS_PASSED x, xs, COLUMNS_PASSED, partial, mean, variance
+#define STATS const scalar *x, u64 xs, COLUMNS, double *partial, float *mean, float *variance, double inverse_rows
+#define STATS_PASSED x, xs, COLUMNS_PASSED, partial, mean, variance, inverse_rows
 TALL_KERNEL batch_norm_stats_packed(STATS) { stats<PACK>(STATS_PASSED); }
 TALL_KERNEL batch_norm_stats_single(STATS) { stats<1>(STATS_PASSED); }
 
@@ -129,10 +133,12 @@ template <int V> struct GradSums {
 #define PARAMETERS const float *mean, const float *variance, float *dgamma, float *dbeta, float eps
 #define PARAMETERS_PASSED mean, variance, dgamma, dbeta, eps
 template <int T, int V, bool TAKEN>
-DEVICE void finish_grad(const GradSums<V>& sums, const Columns& at, u32 tiles, double* partial, PARAMETERS) {
-  sum_columns<T, V>(sums.sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
-    double about = TAKEN ? sum[1] : sum[1] - mean[c] * sum[0];
-    dgamma[c] = (float)(about / sqrt((double)variance[c] + eps));
+DEVICE void finish_grad(const GradSums<V>& sums, const Columns& at, double* partial, PARAMETERS) {
+  Adder<T, V> adder(at);
+  float m = !TAKEN && adder.writes ? mean[adder.channel] : 0.f, v = adder.writes ? variance[adder.channel] : 0.f;
+  sum_columns<T, V>(sums.sum, at, partial, [&](u32 c, const double (&sum)[2]) {
+    double about = TAKEN ? sum[1] : sum[1] - m * sum[0];
+    dgamma[c] = (float)(about / sqrt((double)v + eps));
     dbeta[c] = (float)sum[0];
   });
 }
@@ -156,7 +162,7 @@ template <int V> DEVICE void open_sums(SUMS) {
 #pragma unroll
     for (int l = 0; l < V; l++) sums.add(l, v[0][l], v[1][l], k[0][l]);
   });
-  finish_grad<TALL_WIDE, V, true>(sums, at, tiles, partial, PARAMETERS_PASSED);
+  finish_grad<TALL_WIDE, V, true>(sums, at, partial, PARAMETERS_PASSED);
 }
 TALL_WIDE_KERNEL batch_norm_grad_sums_packed(SUMS) { open_sums<PACK>(SUMS_PASSED); }
 TALL_WIDE_KERNEL batch_norm_grad_sums_single(SUMS) { open_sums<1>(SUMS_PASSED); }
@@ -181,7 +187,7 @@ template <int V> DEVICE void sums_by_sign(SUMS) {
       sums.add(l, v[0][l], d, TAKEN ? k[0][l] : 0.f);
     }
   });
-  finish_grad<TALL_LINED, V, TAKEN>(sums, at, tiles, partial, PARAMETERS_PASSED);
+  finish_grad<TALL_LINED, V, TAKEN>(sums, at, partial, PARAMETERS_PASSED);
 }
 TALL_LINED_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { sums_by_sign<PACK>(SUMS_PASSED); }
 TALL_LINED_KERNEL batch_norm_relu_grad_sums_single(SUMS) { sums_by_sign<1>(SUMS_PASSED); }
@@ -206,7 +212,7 @@ DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], co
     }
     store_columns<V>(dr, drs, row, at, d);
   });
-  finish_grad<TALL_WIDE, V, true>(sums, at, tiles, partial, PARAMETERS_PASSED);
+  finish_grad<TALL_WIDE, V, true>(sums, at, partial, PARAMETERS_PASSED);
 }
 #define GATED                                                                                                  \
   MAPS, const scalar *second, u64 seconds, const u8 *mask, u64 hw, u64 bytes, scalar *dr, u64 drs, COLUMNS, \

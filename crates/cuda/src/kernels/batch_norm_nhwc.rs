@@ -5,7 +5,7 @@ use super::elementwise::address_and_stride;
 use super::nhwc::{Columns, TALL, TALL_LINED, TALL_WIDE, partial_bytes};
 use super::plan::{KernelArg, KernelLaunch, THREADS, at_most};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
-use KernelArg::{F32, U32, U64};
+use KernelArg::{F32, F64, U32, U64};
 use vdnn_tensor::{Bytes, TensorType};
 
 const FILES: [&str; 3] = files!("batch_norm_nhwc");
@@ -37,7 +37,8 @@ pub(super) fn prepare_stats(
     }
     let cut = Columns::reducing(&[x], TALL);
     let results = [workspace, mean.address, variance.address].map(U64);
-    let args = [&address_and_stride(&x)[..], &cut.args(op)?, &results].concat();
+    let inverse = if cut.rows == 0 { 0.0 } else { 1.0 / cut.rows as f64 };
+    let args = [&address_and_stride(&x)[..], &cut.args(op)?, &results, &[F64(inverse)]].concat();
     let function = cut.pick("batch_norm_stats_packed", "batch_norm_stats_single");
     Ok(vec![cut.launch(op, file_of(x.ty.dtype, FILES), function, args)?].into())
 }

@@ -110,7 +110,7 @@ DEVICE void pair_sums(const scalar* const (&in)[N], const u64 (&strides)[N], con
     }
     store_columns<V>(through, throughs, row, at, d);
   });
-  sum_columns<TALL_WIDE, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[3]) {
+  sum_columns<TALL_WIDE, V>(sum, at, partial, [&](u32 c, const double (&sum)[3]) {
     dgamma_a[c] = (float)(sum[1] / sqrt((double)variance_a[c] + eps_a));
     dgamma_b[c] = (float)(sum[2] / sqrt((double)variance_b[c] + eps_b));
     dbeta_a[c] = dbeta_b[c] = (float)sum[0];

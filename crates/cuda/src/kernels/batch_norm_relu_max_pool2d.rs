@@ -2,7 +2,7 @@
 //! kernels for it, as its networks keep the three ops.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{Columns, TALL_HELD, partial_bytes};
+use super::nhwc::{Columns, TALL_HELD, partial_bytes_down};
 use super::plan::{KernelArg, SAMPLE_LIMIT, at_most, divisor};
 use super::window::{geometry, size};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
@@ -16,7 +16,7 @@ const GRADIENT: &str = "batch_norm_relu_max_pool2d_grad";
 
 /// Bytes of partial sums: two a stretch.
 pub(super) fn workspace(op: &BatchNormReluMaxPool2d, x: &TensorType) -> Bytes {
-    partial_bytes(&cells(&op.pool, x), 2)
+    partial_bytes_down(&cells(&op.pool, x), 2)
 }
 
 /// The cells of two by two pixels, of the padded image, that gradients walk over, as a map.

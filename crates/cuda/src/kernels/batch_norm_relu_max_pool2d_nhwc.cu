@@ -401,7 +401,7 @@ template <int V, int K> DEVICE void pool_sums(SUMS) {
       sum[1][l] = through ? fmaf(gradient[l], v[l], sum[1][l]) : sum[1][l];
     }
   });
-  sum_columns<TALL_HELD, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[2]) {
+  sum_columns<TALL_HELD, V>(sum, at, partial, [&](u32 c, const double (&sum)[2]) {
     dgamma[c] = (float)((sum[1] - mean[c] * sum[0]) / sqrt((double)variance[c] + eps));
     dbeta[c] = (float)sum[0];
   });

@@ -37,7 +37,7 @@ template <int V> DEVICE void bias_grad(BIAS_GRAD) {
 #pragma unroll
     for (int l = 0; l < V; l++) sum[0][l] += v[0][l];
   });
-  sum_columns<TALL, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
+  sum_columns<TALL, V>(sum, at, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
 }
 TALL_KERNEL bias_grad_packed(BIAS_GRAD) { bias_grad<PACK>(BIAS_GRAD_PASSED); }
 TALL_KERNEL bias_grad_single(BIAS_GRAD) { bias_grad<1>(BIAS_GRAD_PASSED); }
@@ -63,7 +63,7 @@ template <int V> DEVICE void relu_bias_grad(RELU_BIAS_GRAD) {
     }
     store_columns<V>(dz, dzs, row, at, d);
   });
-  sum_columns<TALL_PAIR, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
+  sum_columns<TALL_PAIR, V>(sum, at, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
 }
 TALL_PAIR_KERNEL relu_bias_grad_packed(RELU_BIAS_GRAD) { relu_bias_grad<PACK>(RELU_BIAS_GRAD_PASSED); }
 TALL_PAIR_KERNEL relu_bias_grad_single(RELU_BIAS_GRAD) { relu_bias_grad<1>(RELU_BIAS_GRAD_PASSED); }

@@ -159,24 +159,62 @@ struct Member {
   const float* x;
   scalar* y;
   u64 len;  // stored elements of y
-  u32 hw, channels, stored, unused;
+  u32 stored, unused;
+  Turning turning;  // of y; without tiles where channels are padded
   u64 first;
   DEVICE float at(u32 e) const {
+    u32 hw = turning.hw, channels = turning.channels;
     if (!hw) return x[e];
     u32 each = hw * stored, o = e / each, rest = e - o * each, p = rest / stored, c = rest - p * stored;
     return c < channels ? x[((u64)o * channels + c) * hw + p] : 0.f;
   }
 };
+
+// A block's tile: `size` elements from `start` on.
+template <int V> DEVICE void cast_tile(const Member& of, u32 block, u64 start, u32 size, scalar* tile) {
+  const Turning& turning = of.turning;
+  const int FOURS = STRETCH / (4 * THREADS);
+  float v[FOURS][4];
+#pragma unroll
+  for (int u = 0; u < FOURS; u++) {
+    u32 e = (u * THREADS + threadIdx.x) * 4;
+    if (e + 4 <= size) (*(const PackOf<float, 4>*)(of.x + start + e)).get(v[u]);
+    else
+#pragma unroll
+      for (int l = 0; l < 4; l++) v[u][l] = e + l < size ? of.x[start + e + l] : 0.f;
+  }
+#pragma unroll
+  for (int u = 0; u < FOURS; u++) {
+    u32 e = (u * THREADS + threadIdx.x) * 4;
+    turning.each_of_four(e, [&](int l, u32 at) {
+      if (e + l < size) tile[at] = v[u][l];
+    });
+  }
+  __syncthreads();
+  u32 count = divide(size, turning.by_hw);
+  turning.each_pack<V, STRETCH / (V * THREADS)>(0, block * turning.across, count, [&](int, u32 from, u64 to) {
+    store<V>(of.y + to, load<V>(tile + from));
+  });
+}
+
 KERNEL cast_weights(const __grid_constant__ Table<Member> table, u32 members) {
   Share share(table, members);
   const Member& of = table.of[share.member];
+  if (of.turning.across) {
+    __shared__ __align__(16) scalar tile[TILE];
+    u64 each = of.turning.each(), start = share.block * each, rest = of.len - start;
+    u32 size = (u32)(rest < each ? rest : each);
+    if (of.turning.packs < of.turning.across) cast_tile<PACK>(of, share.block, start, size, tile);
+    else cast_tile<1>(of, share.block, start, size, tile);
+    return;
+  }
   bool packs = ((u64)of.x | (u64)of.y) % 16 == 0;
 #pragma unroll
   for (int u = 0; u < STRETCH / (8 * THREADS); u++) {
     u64 e = share.start + (u * THREADS + threadIdx.x) * 8;
     if (packs && e + 8 <= of.len) {
       float v[8];
-      if (of.hw) {
+      if (of.turning.hw) {
 #pragma unroll
         for (int l = 0; l < 8; l++) v[l] = of.at((u32)e + l);
       } else {

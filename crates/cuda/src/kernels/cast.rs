@@ -2,7 +2,7 @@
 
 use super::elementwise::address_and_stride;
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, THREADS, at_most, divisor};
-use super::table::Table;
+use super::table::{Table, Turning};
 use super::{KernelError, Operand, file_of, files, operands};
 use KernelArg::{U32, U64};
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ pub(super) fn prepare_many<'a>(
     members: impl Iterator<Item = (&'a [Operand<'a>], &'a [Operand<'a>])>,
 ) -> Result<LaunchPlan, KernelError> {
     let mut launches = Vec::new();
-    let mut tables = BTreeMap::<&'static str, Vec<([u64; 5], u64)>>::new();
+    let mut tables = BTreeMap::<&'static str, Vec<([u64; 9], u64)>>::new();
     for (inputs, outputs) in members {
         let ([x], [y]) = (operands(OP, inputs)?, operands(OP, outputs)?);
         match member(&x, &y) {
@@ -73,7 +73,7 @@ pub(super) fn prepare_many<'a>(
 }
 
 /// A weight's share of the table, `Member` in `cast.cu`; `None` for what that kernel does not take.
-fn member(x: &Operand<'_>, y: &Operand<'_>) -> Option<([u64; 5], u64)> {
+fn member(x: &Operand<'_>, y: &Operand<'_>) -> Option<([u64; 9], u64)> {
     let [channels, pixels] = extents(x);
     let len = y.ty.stored_elements();
     let plain = x.ty.layout == Layout::default() && x.is_contiguous() && y.is_contiguous() && len <= SAMPLE_LIMIT;
@@ -81,12 +81,14 @@ fn member(x: &Operand<'_>, y: &Operand<'_>) -> Option<([u64; 5], u64)> {
         return None;
     }
     let (padding, nhwc) = (u64::from(y.ty.layout.channel_padding), y.ty.layout.order == MemoryOrder::Nhwc);
-    let order = match (nhwc, padding) {
-        (true, _) if pixels > 1 || padding > 0 => [pixels | channels << 32, channels + padding],
-        (_, 0) => [0; 2],
+    let turning = match (nhwc, padding) {
+        (true, 0) if pixels > 1 && x.address.is_multiple_of(16) => Turning::of(channels, pixels, y),
+        (true, _) if pixels > 1 || padding > 0 => Turning::of(channels, pixels, y).untiled(),
+        (_, 0) => Turning::default(),
         _ => return None,
     };
-    Some(([x.address, y.address, len, order[0], order[1]], len))
+    let [a, b, c, d, e] = turning.words;
+    Some(([x.address, y.address, len, channels + padding, a, b, c, d, e], turning.blocks(len)))
 }
 
 fn refused(x: &Operand<'_>, y: &Operand<'_>) -> KernelError {

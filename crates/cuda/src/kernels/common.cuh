@@ -172,13 +172,58 @@ template <class M> struct Table { M of[MEMBERS]; };
 
 // The member a block works for and where in it the block starts. A member's first block is its `first`.
 struct Share {
-  u32 member;
-  u64 start;
+  u32 member, block;
+  u64 start;  // Where all of a member's blocks take a stretch.
   template <class M> DEVICE Share(const Table<M>& table, u32 members) {
     u32 lane = threadIdx.x % 32;
     bool begun = lane < members && table.of[lane].first <= blockIdx.x;
     member = __popc(__ballot_sync(0xffffffffu, begun)) - 1;
-    start = (blockIdx.x - table.of[member].first) * STRETCH;
+    block = blockIdx.x - table.of[member].first;
+    start = (u64)block * STRETCH;
+  }
+};
+
+// Weights W [O, channels, hw], and on the other side the same as [O, hw, channels]. Channels are numbered through all filters,
+// o · channels + c, as W has them. A block takes a tile of `across` of them with all their pixels through shared memory: W's side is
+// moved along, the other in packs of channels. There pixels lie `pitch` apart, the channels of a pixel side by side.
+#define MOST_PIXELS 256
+#define TILE (STRETCH + 8 * MOST_PIXELS)
+struct Turning {
+  u32 hw, channels;   // hw is 0 where both sides lie alike.
+  u32 across, packs;  // 0 without tiles; packs are of one channel where the other side has none.
+  u64 by_hw, by_channels, by_packs;
+  DEVICE u32 each() const { return across ? across * hw : STRETCH; }
+  DEVICE u32 pitch() const { return across + 8; }
+  // Where element e of W lies on the other side.
+  DEVICE u64 place(u64 e) const {
+    if (!hw) return e;
+    u32 channel = divide((u32)e, by_hw);
+    return of_channel(channel, (u32)e - channel * hw);
+  }
+  DEVICE u64 of_channel(u32 channel, u32 p) const {
+    u32 o = divide(channel, by_channels);
+    return ((u64)o * hw + p) * channels + channel - o * channels;
+  }
+  // f(l, where in the tile) for its elements e, e + 1, e + 2 and e + 3, in W's order.
+  template <class F> DEVICE void each_of_four(u32 e, F f) const {
+    u32 k = divide(e, by_hw), p = e - k * hw;
+#pragma unroll
+    for (int l = 0; l < 4; l++) {
+      f(l, p * pitch() + k);
+      if (++p == hw) {
+        p = 0;
+        k++;
+      }
+    }
+  }
+  // f(u, where in the tile, where on the other side) for N packs of V channels of a thread, from the block's pack `begin` on, of a
+  // tile of `count` channels from `first` on.
+  template <int V, int N, class F> DEVICE void each_pack(u32 begin, u32 first, u32 count, F f) const {
+#pragma unroll
+    for (int u = 0; u < N; u++) {
+      u32 i = begin + u * THREADS + threadIdx.x, p = divide(i, by_packs), k = (i - p * packs) * V;
+      if (p < hw && k < count) f(u, p * pitch() + k, of_channel(first + k, p));
+    }
   }
 };
 

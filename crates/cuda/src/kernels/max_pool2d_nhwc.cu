@@ -361,7 +361,7 @@ template <int V> DEVICE void relu_bias_grad(RELU_BIAS) {
       store_columns<V>(dz, dzs, pixel + tap / 2 * 2 * columns + tap % 2, at, here);
     }
   });
-  sum_columns<TALL_WIDE, V>(sum, at, tiles, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
+  sum_columns<TALL_WIDE, V>(sum, at, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
 }
 TALL_WIDE_KERNEL max_pool2d_relu_bias_grad_packed(RELU_BIAS) { relu_bias_grad<PACK>(RELU_BIAS_PASSED); }
 TALL_WIDE_KERNEL max_pool2d_relu_bias_grad_single(RELU_BIAS) { relu_bias_grad<1>(RELU_BIAS_PASSED); }

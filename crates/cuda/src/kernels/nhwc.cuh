@@ -5,8 +5,8 @@
 //    │     │ threads       │               │   stretch of a tile.
 //    ▼     │ width × height│               │
 //          ├─ ─ ─ ─ ─ ─ ─ ─┤               │   For sums a block's stretch is every so many turns. Each thread's sum is f32 over its
-//          │  … a stretch  │               │   rows; in double are that of every so many rows of threads, of those, of every so
-//          ╞═══════════════╡               │   many stretches, and of those, each in one order.
+//          │  … a stretch  │               │   rows, and so is that of some threads below each other; in double are those of such
+//          ╞═══════════════╡               │   groups, of every so many stretches, and of those, each in one order.
 
 // Packs side by side in a tile at most.
 #define WIDEST 32
@@ -24,8 +24,10 @@
 #define TALL_HELD_KERNEL extern "C" __global__ void __launch_bounds__(TALL_HELD, 1)
 #define TALL_WIDE_KERNEL extern "C" __global__ void __launch_bounds__(TALL_WIDE, 1)
 
-#define COLUMNS u64 rows, u32 packs, u32 width, u32 tiles, u32 each
-#define COLUMNS_PASSED rows, packs, width, tiles, each
+// Last the turns of a tile, and divisors: a launch over a small map is over before a division would be.
+#define COLUMNS \
+  u64 rows, u32 packs, u32 width, u32 tiles, u32 each, u32 all_turns, u64 by_width, u64 by_tiles, u64 by_stretches
+#define COLUMNS_PASSED rows, packs, width, tiles, each, all_turns, by_width, by_tiles, by_stretches
 
 // A turn reads this many rows before it uses the first.
 #define TURN 4
@@ -34,19 +36,21 @@
 struct Columns {
   u64 row, end;  // Where the first turn begins, and where the rows end.
   u64 leap;      // Rows from turn to turn; modulo 2⁶⁴ where they go backwards.
-  u32 turns, height;
+  u32 turns, height, line;       // line: the thread's among its block's rows of threads.
   u32 pack, slot, packs, width;  // Pack of a row; the same inside the tile.
-  u32 tile, stretch;
-  DEVICE bool active() const { return row < height && pack < packs; }
+  u32 tile, stretch, stretches;
+  DEVICE bool active() const { return line < height && pack < packs; }
 
  protected:  // A Piece or Dealt.
   DEVICE Columns(COLUMNS, u32 threads) : end(rows), packs(packs), width(width) {
-    stretch = blockIdx.x / tiles;
+    stretches = divide(gridDim.x, by_tiles);
+    stretch = divide(blockIdx.x, by_tiles);
     tile = blockIdx.x - stretch * tiles;
-    row = threadIdx.x / width;
-    slot = threadIdx.x - (u32)row * width;
+    line = divide(threadIdx.x, by_width);
+    slot = threadIdx.x - line * width;
     pack = tile * width + slot;
-    height = threads / width;
+    height = divide(threads, by_width);
+    row = line;
     turns = 0;
   }
 };
@@ -54,10 +58,9 @@ struct Columns {
 // One turn of `each` rows, for what happens to each element by itself.
 struct Piece : Columns {
   DEVICE Piece(COLUMNS) : Columns(COLUMNS_PASSED, THREADS) {
-    bool any = active();
     row += (u64)stretch * each;
     leap = 0;
-    turns = any && row < end;
+    turns = active() && row < end;
   }
 };
 
@@ -66,11 +69,10 @@ struct Piece : Columns {
 // may have them.
 struct Dealt : Columns {
   DEVICE Dealt(COLUMNS, u32 threads) : Columns(COLUMNS_PASSED, threads) {
-    u32 stretches = gridDim.x / tiles;
-    u64 all = (rows + each - 1) / each;
     leap = 0 - (u64)stretches * each;
-    if (active() && stretch < all) turns = (u32)((all - 1 - stretch) / stretches + 1);
-    row += (all - 1 - stretch) * each;
+    u32 after = all_turns - 1 - stretch;  // Turns from the first to the map's beginning.
+    if (active() && stretch < all_turns) turns = divide(after, by_stretches) + 1;
+    row += (u64)after * each;
   }
 };
 
@@ -217,6 +219,16 @@ DEVICE void write_mask(u8* mask, u64 row, const Columns& at, u32 bits) {
 #define MOST_TILES 1024
 __device__ u32 arrived[MOST_TILES];
 
+// atomicInc that orders what the block wrote before and reads after, around the barriers beside it. Two fences, each for all kinds
+// of order, would cost more than the count. The tests' shim has it too.
+#ifdef __CUDACC__
+DEVICE u32 count_in(u32* at, u32 last) {
+  u32 before;
+  asm volatile("atom.acq_rel.gpu.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(at), "r"(last) : "memory");
+  return before;
+}
+#endif
+
 // M sums of a channel; one or two are moved by one access.
 template <int M> struct alignas(M == 2 ? 16 : 8) Sums {
   double of[M];
@@ -239,71 +251,99 @@ template <int AHEAD, class S, class F> DEVICE void add_up(u32 count, u32 first, 
   }
 }
 
-// Whether this block is the last of its tile. What the threads wrote that called with `wrote` is seen by the last block.
-DEVICE bool is_last(const Columns& at, u32 stretches, bool wrote) {
+// Whether this block is the last of its tile. What any of its threads wrote before is seen by all threads of the last block: the
+// barrier before orders it before the count, the count before those after it, and the barrier after before what these read.
+DEVICE bool is_last(const Columns& at) {
   __shared__ bool last;
-  if (wrote) __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicInc(&arrived[at.tile], stretches - 1) == stretches - 1;
-    __threadfence();
-  }
+  if (threadIdx.x == 0) last = count_in(&arrived[at.tile], at.stretches - 1) == at.stretches - 1;
   __syncthreads();
   return last;
+}
+
+// A thread's part of a tile's sums: group `line / V`, V rows of threads, has V · width threads, as many as the tile has channels;
+// each adds up one of them, lane by lane.
+template <int T, int V> struct Adder {
+  u32 group, groups, lane, channels, first, valid, channel;
+  bool inside, writes;  // Whether the map has the channel; whether this thread has its sum in the end.
+  DEVICE Adder(const Columns& at) {
+    channels = at.width * V;
+    group = at.line / V;
+    groups = at.height / V;
+    lane = at.line % V;
+    first = at.tile * at.width;
+    valid = at.packs - first < at.width ? at.packs - first : at.width;
+    inside = at.slot < valid;
+    writes = inside && group == 0;
+    channel = (first + at.slot) * V + lane;
+  }
+};
+
+// The sums of all groups in group 0. Four at a time are added, as long as there are several.
+template <int T, int V, int M> DEVICE void add_groups(u32 groups, const Adder<T, V>& adder, double* shared, Sums<M>& total) {
+  const int MOST = 4;
+  while (groups > 1) {
+    u32 left = (groups + MOST - 1) / MOST;
+    if (adder.group >= left && adder.group < groups) {
+#pragma unroll
+      for (int m = 0; m < M; m++) shared[m * T + threadIdx.x] = total.of[m];
+    }
+    __syncthreads();
+    if (adder.group < left) {
+#pragma unroll
+      for (int i = 1; i < MOST; i++) {
+        if (adder.group + i * left < groups) {
+#pragma unroll
+          for (int m = 0; m < M; m++) total.of[m] += shared[m * T + threadIdx.x + i * left * adder.channels];
+        }
+      }
+    }
+    groups = left;
+    if (groups > 1) __syncthreads();
+  }
 }
 
 // finish(channel, sums) for each channel with the sums over all rows, in the block that comes last; all threads must come.
 // `partial` holds C · M doubles a stretch.
 template <int T, int V, int M, class F>
-DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, u32 tiles, double* partial, F finish) {
+DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, double* partial, F finish) {
   const int ROWS = V * (T + WIDEST) / 2, GROUPED = M * T;
   __shared__ double shared[ROWS > GROUPED ? ROWS : GROUPED];
   float* by_row = (float*)shared;
-  // Here thread `group · channels + c` has channel c of the tile, lane by lane; a group takes every `groups`-th row of threads.
-  u32 channels = at.width * V, groups = T / channels, group = threadIdx.x / channels, c = threadIdx.x - group * channels;
-  u32 lane = c / at.width, slot = c - lane * at.width, lanes_apart = T + at.width;
-  u32 first = at.tile * at.width, valid = at.packs - first < at.width ? at.packs - first : at.width;
-  bool writes = group == 0 && slot < valid;
+  Adder<T, V> adder(at);
+  u32 lanes_apart = T + at.width;
   Sums<M> total = {};
 #pragma unroll
   for (int m = 0; m < M; m++) {
-    if (m > 0) __syncthreads();
-    // Neither side has bank conflicts, as lanes lie a tile's width further on than a multiple of the banks.
+    // Neither side has bank conflicts: lanes lie a tile's width further on than a multiple of the banks, and so a warp's threads
+    // read next to each other.
 #pragma unroll
     for (int l = 0; l < V; l++) by_row[l * lanes_apart + threadIdx.x] = mine[m][l];
     __syncthreads();
-    const float* column = by_row + lane * lanes_apart + slot;
-    double sum = 0;
-    add_up<V>(group < groups ? at.height : 0, group, groups, sum, [&](u32 row) { return (double)column[row * at.width]; });
-    __syncthreads();
-    shared[threadIdx.x] = sum;
-    __syncthreads();
-    if (group == 0) {
-      for (u32 g = 0; g < groups; g++) total.of[m] += shared[g * channels + c];
+    if (adder.group < adder.groups) {
+      const float* column = by_row + adder.lane * lanes_apart + at.slot;
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < V; i++) sum += column[(adder.group * V + i) * at.width];
+      for (u32 row = adder.groups * V + adder.group; row < at.height; row += adder.groups) sum += column[row * at.width];
+      total.of[m] = sum;
     }
+    __syncthreads();
   }
-  u32 stretches = gridDim.x / tiles;
-  if (stretches > 1) {
-    Sums<M>* place = (Sums<M>*)partial + (u64)first * V + lane * valid + slot;
+  add_groups(adder.groups, adder, shared, total);
+  if (at.stretches > 1) {
+    Sums<M>* place = (Sums<M>*)partial + (u64)adder.first * V + adder.lane * adder.valid + at.slot;
     u64 apart = (u64)at.packs * V;
-    if (writes) place[at.stretch * apart] = total;
-    if (!is_last(at, stretches, writes)) return;
+    if (adder.writes) place[at.stretch * apart] = total;
+    if (!is_last(at)) return;
     total = {};
     // With 64 channels in packs, about the most that a thread has to add up: all of it is read at once.
-    u32 count = group < groups && slot < valid ? stretches : 0;
-    add_up<V == 1 ? 4 : T == TALL_WIDE && M < 3 ? 17 : 9>(count, group, groups, total, [&](u32 s) { return place[s * apart]; });
-#pragma unroll
-    for (int m = 0; m < M; m++) shared[m * T + threadIdx.x] = total.of[m];
-    __syncthreads();
-    if (group == 0) {
-#pragma unroll
-      for (int m = 0; m < M; m++) {
-        for (u32 g = 1; g < groups; g++) total.of[m] += shared[m * T + g * channels + c];
-      }
-    }
+    u32 count = adder.group < adder.groups && adder.inside ? at.stretches : 0;
+    add_up<V == 1 ? 4 : T == TALL_WIDE && M < 3 ? 17 : 9>(count, adder.group, adder.groups, total,
+                                                          [&](u32 s) { return place[s * apart]; });
+    add_groups(at.stretches < adder.groups ? at.stretches : adder.groups, adder, shared, total);
   }
-  if (writes) finish((first + slot) * V + lane, total.of);
+  if (adder.writes) finish(adder.channel, total.of);
 }
 
 // ---- pixels ---------------------------------------------------------------------------------------------------------

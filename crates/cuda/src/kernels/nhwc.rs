@@ -16,6 +16,14 @@ const RESIDENT: u64 = 2;
 /// Rows a thread reads before it uses the first: `TURN` in `nhwc.cuh`.
 const TURN: u64 = 4;
 
+/// Bytes of a map up to which one multiprocessor's work counts more than memory's.
+const SMALL: Bytes = 16 << 20;
+/// What the end of a sum of several stretches costs in bytes that a multiprocessor could read: a count among blocks, and the way to
+/// the stretches' sums, about a microsecond.
+const SECOND: u64 = 64 << 10;
+/// Bytes side by side in a tile of a small map at least, with one stretch and with several: a sector of the cache, and two.
+const SHORTEST_LINES: [u64; 2] = [32, 64];
+
 /// Threads of a block that sums: of one map, with 64 registers each; of two, with 80; of two with numbers of each channel, with 96;
 /// of more, with 128. All fill a multiprocessor.
 pub(super) const TALL: u32 = 1024;
@@ -52,10 +60,15 @@ pub(super) struct Columns {
 impl Columns {
     /// For sums over rows, a block a multiprocessor: as many stretches as shapes call for, whatever the alignment.
     pub fn reducing(operands: &[Operand<'_>], threads: u32) -> Self {
-        let cut = Columns::uncut(operands);
-        let (tiles, stretches) = (reducing_tiles(cut.packs, cut.channels), stretches(operands[0].ty));
-        let width = cut.packs.div_ceil(tiles).max(1);
-        Columns { width, tiles, each: u64::from(threads) / width * TURN, stretches, threads, ..cut }
+        Columns::uncut(operands).dealt(Sums::of(operands[0].ty), threads)
+    }
+
+    /// The same in so many tiles, or as many as accesses take.
+    fn dealt(self, sums: Sums, threads: u32) -> Self {
+        let tiles = sums.tiles.max(self.packs.div_ceil(WIDEST)).min(self.packs).max(1);
+        let width = self.packs.div_ceil(tiles).max(1);
+        let each = u64::from(threads) / width * TURN;
+        Columns { width, tiles, each, stretches: sums.stretches, threads, ..self }
     }
 
     /// For what happens to each element by itself: a turn of rows a thread. Blocks that come and go read rows near each other and
@@ -84,7 +97,7 @@ impl Columns {
     }
 
     pub fn reducing_down(operands: &[Operand<'_>], threads: u32) -> (Self, u64) {
-        let cut = Columns::reducing(operands, threads);
+        let cut = Columns::uncut(operands).dealt(Sums::of_many_rows(operands[0].ty), threads);
         let (rows, each, down) = cut.walks(operands[0].ty, cut.tiles * cut.stretches);
         (Columns { rows, each, ..cut }, down)
     }
@@ -120,11 +133,15 @@ impl Columns {
     }
 
     /// `COLUMNS` as arguments.
-    pub fn args(&self, op: &'static str) -> Result<[KernelArg; 5], KernelError> {
-        let narrow = |what, value| at_most(op, what, value, (1 << 31) - 1).map(KernelArg::U32);
+    pub fn args(&self, op: &'static str) -> Result<[KernelArg; 9], KernelError> {
+        let narrow = |what, value| at_most(op, what, value, (1 << 31) - 1);
         let (packs, each) = (narrow("the number of packs of a row", self.packs)?, narrow("a stretch", self.each)?);
-        let [width, tiles] = [self.width, self.tiles].map(|v| KernelArg::U32(v as u32));
-        Ok([KernelArg::U64(self.rows), packs, width, tiles, each])
+        let turns = narrow("the number of turns", self.rows.div_ceil(self.each.max(1)))?;
+        let stretches = narrow("the number of stretches", self.stretches)?;
+        let (width, tiles) = (self.width as u32, self.tiles as u32);
+        let [a, b, c, d, e] = [packs, width, tiles, each, turns].map(KernelArg::U32);
+        let [by_width, by_tiles, by_stretches] = [width, tiles, stretches].map(divisor);
+        Ok([KernelArg::U64(self.rows), a, b, c, d, e, by_width, by_tiles, by_stretches])
     }
 
     /// A block for each stretch of each tile.
@@ -179,26 +196,76 @@ impl Pixels {
     }
 }
 
-/// Tiles of a reduction. The last block of a tile reads the sums of all its stretches: 16 bytes of each channel, which narrower
-/// tiles keep near 135 KB, a microsecond's worth.
-fn reducing_tiles(packs: u64, channels: u64) -> u64 {
-    let narrow = (0..).map(|power| 1 << power).find(|&tiles: &u64| tiles * tiles * 64 >= channels).unwrap_or(1);
-    narrow.max(packs.div_ceil(WIDEST)).min(packs).max(1)
+/// Tiles and stretches of a reduction, as shapes alone have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sums {
+    tiles: u64,
+    stretches: u64,
 }
 
-/// Stretches of rows of a reduction: a block for each multiprocessor, but at least a turn of rows a thread.
-fn stretches(ty: &TensorType) -> u64 {
-    let (rows, channels) = (ty.rows(), ty.shape.dim(1));
-    let wide = lanes(ty);
-    let packs = if channels.is_multiple_of(wide) { channels / wide } else { channels };
-    let tiles = reducing_tiles(packs, channels);
-    let height = u64::from(TALL) / packs.div_ceil(tiles).max(1);
-    (MULTIPROCESSORS / tiles).min(rows.div_ceil(height * TURN)).max(1)
+impl Sums {
+    fn of(ty: &TensorType) -> Self {
+        let bytes = ty.rows().saturating_mul(ty.shape.dim(1)).saturating_mul(ty.dtype.size());
+        let few = (bytes <= SMALL).then(|| Sums::of_few_rows(ty)).flatten();
+        few.unwrap_or_else(|| Sums::of_many_rows(ty))
+    }
+
+    /// A block for each multiprocessor. The last block of a tile reads the sums of all its stretches: 16 bytes of each channel,
+    /// which narrower tiles keep near 135 KB, a microsecond's worth.
+    fn of_many_rows(ty: &TensorType) -> Self {
+        let (channels, packs) = (ty.shape.dim(1), packs(ty));
+        let narrow = (0..).map(|power| 1 << power).find(|&tiles: &u64| tiles * tiles * 64 >= channels).unwrap_or(1);
+        let tiles = narrow.max(packs.div_ceil(WIDEST)).min(packs).max(1);
+        Sums { tiles, stretches: stretches(ty, packs.div_ceil(tiles), tiles) }
+    }
+
+    /// Of a small map, the cut whose blocks end soonest: each reads its rows of its tile, and the last of several stretches then
+    /// their sums. Where channels are many, a block sums all rows of a few, and nothing is left to the last. `None` where there
+    /// are more tiles than multiprocessors however wide they are.
+    fn of_few_rows(ty: &TensorType) -> Option<Self> {
+        let (packs, pack) = (packs(ty), ty.shape.dim(1) * ty.dtype.size() / packs(ty).max(1));
+        let cuts = (1..=packs.min(WIDEST)).flat_map(|width| {
+            let tiles = packs.div_ceil(width);
+            let whole = Sums { tiles, stretches: 1 };
+            let many = Sums { tiles, stretches: stretches(ty, width, tiles) };
+            let line = |least: u64| width * pack >= least || width == packs;
+            let cuts = [line(SHORTEST_LINES[0]).then_some(whole), line(SHORTEST_LINES[1]).then_some(many)];
+            cuts.into_iter().flatten().map(move |cut| (cut.bytes(ty, width, pack), cut))
+        });
+        let filling = cuts.filter(|(_, cut)| cut.tiles <= MULTIPROCESSORS);
+        filling.min_by_key(|(bytes, _)| *bytes).map(|(_, cut)| cut)
+    }
+
+    /// Bytes that the slowest block of tiles of so many packs of so many bytes reads, one after the other.
+    fn bytes(&self, ty: &TensorType, width: u64, pack: u64) -> Bytes {
+        let (rows, turn) = (ty.rows(), u64::from(TALL) / width * TURN);
+        let lanes = pack / ty.dtype.size();
+        let longest = rows.div_ceil(turn).div_ceil(self.stretches) * turn;
+        let second = if self.stretches > 1 { SECOND + self.stretches * width * lanes * 16 } else { 0 };
+        longest.min(rows) * width * pack + second
+    }
 }
 
-/// Workspace for `sums` partial sums in double of every channel and stretch.
+/// Packs of a row where nothing but its length stands against them.
+fn packs(ty: &TensorType) -> u64 {
+    let (channels, wide) = (ty.shape.dim(1), lanes(ty));
+    if channels.is_multiple_of(wide) { channels / wide } else { channels }
+}
+
+/// Stretches of so many tiles of so many packs: a block for each multiprocessor, but at least a turn of rows a thread.
+fn stretches(ty: &TensorType, width: u64, tiles: u64) -> u64 {
+    let height = u64::from(TALL) / width.max(1);
+    (MULTIPROCESSORS / tiles).min(ty.rows().div_ceil(height * TURN)).max(1)
+}
+
+/// Workspace for `sums` partial sums in double of every channel and stretch of `Columns::reducing`.
 pub(super) fn partial_bytes(ty: &TensorType, sums: u64) -> Bytes {
-    ty.shape.dim(1) * stretches(ty) * sums * 8
+    ty.shape.dim(1) * Sums::of(ty).stretches * sums * 8
+}
+
+/// The same of `Columns::reducing_down`.
+pub(super) fn partial_bytes_down(ty: &TensorType, sums: u64) -> Bytes {
+    ty.shape.dim(1) * Sums::of_many_rows(ty).stretches * sums * 8
 }
 
 #[cfg(test)]
@@ -225,9 +292,49 @@ mod tests {
         assert_eq!(blocks(&of([256, 64, 112, 112])), 132);
         assert_eq!((of([256, 256, 14, 14]).tiles, of([256, 256, 14, 14]).stretches), (2, 66));
         assert_eq!((of([256, 2048, 7, 7]).tiles, of([256, 2048, 7, 7]).stretches), (8, 16));
-        assert_eq!((of([256, 512, 7, 7]).tiles, of([256, 512, 7, 7]).stretches), (4, 33));
-        assert_eq!(blocks(&of([2, 512, 7, 7])), 4);
-        assert_eq!(blocks(&of([0, 64, 7, 7])), 1);
+        assert_eq!((of([256, 512, 14, 14]).tiles, of([256, 512, 14, 14]).stretches), (4, 33));
+    }
+
+    /// ResNet-50 at batch 32: tiles, stretches, turns that the slowest block reads, bytes that the last one of a tile reads again.
+    #[test]
+    fn small_maps_are_cut_by_what_a_block_reads() {
+        let of = |dims| {
+            let cut = reducing(&half(dims));
+            let turns = cut.rows.div_ceil(cut.each).div_ceil(cut.stretches);
+            let again = if cut.stretches > 1 { cut.stretches * cut.width * cut.lanes * 16 } else { 0 };
+            (cut.tiles, cut.stretches, turns, again)
+        };
+        assert_eq!(of([32, 64, 56, 56]), (2, 66, 2, 33_792));
+        assert_eq!(of([32, 128, 28, 28]), (4, 25, 1, 12_800));
+        assert_eq!(of([32, 256, 28, 28]), (8, 16, 2, 8192));
+        assert_eq!(of([32, 256, 14, 14]), (8, 7, 1, 3584));
+        assert_eq!(of([32, 1024, 14, 14]), (32, 4, 2, 2048));
+        assert_eq!(of([32, 512, 14, 14]), (16, 7, 1, 3584));
+        assert_eq!(of([32, 512, 7, 7]), (32, 1, 1, 0));
+        assert_eq!(of([32, 2048, 7, 7]), (128, 1, 1, 0));
+        // Larger ones as before.
+        assert_eq!(of([32, 256, 56, 56]), (2, 66, 6, 135_168));
+        assert_eq!(of([32, 512, 28, 28]), (4, 33, 3, 67_584));
+        assert_eq!(of([32, 64, 112, 112]), (1, 132, 6, 135_168));
+    }
+
+    /// Tiles hold all of a map and something each, stretches are no more than rows, and blocks no more than multiprocessors, unless single elements
+    /// need more tiles.
+    #[test]
+    fn small_maps_of_all_kinds_fill_one_wave() {
+        for channels in (1..300).chain([512, 1000, 1088, 2048, 4096, 4224, 4225, 40_000]) {
+            for pixels in [0, 1, 2, 7, 30, 56] {
+                let ty = half([3, channels, pixels, pixels]);
+                for address in [0, 2] {
+                    let cut = Columns::reducing(&[Operand::contiguous(&ty, address)], TALL_WIDE);
+                    assert!(cut.tiles * cut.width >= cut.packs && cut.width <= WIDEST && cut.stretches >= 1, "{cut:?}");
+                    assert!(address == 2 || cut.stretches == 1 || blocks(&cut) <= 132, "{cut:?}");
+                    assert!(cut.stretches <= cut.rows.max(1), "{cut:?}");
+                    assert!((cut.tiles - 1) * cut.width < cut.packs, "an empty tile: {cut:?}");
+                    assert!(partial_bytes(&ty, 2) == channels * cut.stretches * 16, "{cut:?}");
+                }
+            }
+        }
     }
 
     /// `MOST_TILES` in `nhwc.cuh`: what is counted there has a place.

@@ -1,7 +1,7 @@
 //! SGD updates, of one parameter or of many in one launch.
 
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most};
-use super::table::Table;
+use super::table::{Table, Turning};
 use super::{KernelError, Operand, file_of, files, operands, whole, with_optional};
 use KernelArg::{F32, U32, U64};
 use vdnn_graph::op::Sgd;
@@ -24,7 +24,7 @@ pub(super) fn prepare<'a>(
         let attributes = [F32(op.weight_decay as f32), F32(op.momentum as f32), F32((1.0 - op.dampening) as f32)];
         let [rate, iteration, guard] = alike[0].scalars.map(U64);
         let further = [&[rate, iteration], &attributes[..], &[U32(u32::from(op.nesterov)), guard]].concat();
-        for table in Table::cut(alike.iter().map(|member| (member.words, member.len))) {
+        for table in Table::cut(alike.iter().map(|member| (member.words, member.blocks))) {
             let args = [table.args(), further.clone()].concat();
             launches.push(KernelLaunch::new(OP, alike[0].file, OP, table.blocks, args)?);
         }
@@ -34,8 +34,8 @@ pub(super) fn prepare<'a>(
 
 /// One parameter's share of the table, `Member` in `sgd.cu`.
 struct Member {
-    words: [u64; 7],
-    len: u64,
+    words: [u64; 11],
+    blocks: u64,
     /// Addresses of the learning rate, the iteration and the guard.
     scalars: [u64; 3],
     file: &'static str,
@@ -59,9 +59,11 @@ impl Member {
         if turned {
             at_most(OP, "the number of elements", len, SAMPLE_LIMIT)?;
         }
-        let order = if turned { hw | channels << 32 } else { 0 };
+        let turning = if turned { Turning::of(channels, hw, &dw) } else { Turning::default() };
         let [m, new_m] = momentum;
-        let words = [w.address, dw.address, m, new_w.address, new_m, len, order];
-        Ok(Member { words, len, scalars: [rate.address, iteration.address, guard], file: file_of(dw.ty.dtype, FILES) })
+        let [a, b, c, d, e] = turning.words;
+        let words = [w.address, dw.address, m, new_w.address, new_m, len, a, b, c, d, e];
+        let (blocks, scalars) = (turning.blocks(len), [rate.address, iteration.address, guard]);
+        Ok(Member { words, blocks, scalars, file: file_of(dw.ty.dtype, FILES) })
     }
 }

@@ -1,7 +1,7 @@
 //! Gradients divided by the loss's scale, many in one launch, from f32 or as the layers made them in half precision.
 
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most};
-use super::table::Table;
+use super::table::{Table, stretches};
 use super::{KernelError, Operand, whole};
 use KernelArg::U64;
 use vdnn_graph::op::Unscale;
@@ -50,5 +50,5 @@ fn member(from: &Operand<'_>, to: &Operand<'_>) -> Result<([u64; 5], u64), Kerne
     if turned != [0, 0] {
         at_most(OP, "the number of elements", len, SAMPLE_LIMIT)?;
     }
-    Ok(([from.address, to.address, len, kind | turned[0] << 32, turned[1]], len))
+    Ok(([from.address, to.address, len, kind | turned[0] << 32, turned[1]], stretches(len)))
 }

@@ -17,6 +17,7 @@ fn shapes() -> Vec<Vec<u64>> {
         vec![10, 33],
         vec![5, 1, 2, 2],
         vec![3, 2, 17, 17],
+        vec![70, 5, 3, 3],
     ];
     few.iter().cycle().take(35).cloned().collect()
 }

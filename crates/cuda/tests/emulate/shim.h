@@ -38,8 +38,7 @@ static void wait_in(State state) {
 static void __syncthreads() { wait_in(AT_BLOCK); }
 
 // Blocks run one after the other, so each sees what those before it wrote and counted.
-static void __threadfence() {}
-static unsigned atomicInc(unsigned* at, unsigned last) {
+static unsigned count_in(unsigned* at, unsigned last) {
   unsigned before = *at;
   *at = before >= last ? 0 : before + 1;
   return before;
