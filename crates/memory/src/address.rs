@@ -23,24 +23,44 @@ pub(crate) struct Addresses {
     pub device_extent: Bytes,
 }
 
-/// Places the device intervals of a plan above the homes.
-pub(crate) fn place(problem: &Problem<'_>, plan: &MemoryPlan, intervals: &Intervals) -> Addresses {
-    match plan.allocation {
+/// Places the device intervals of a plan above the homes. Bytes that are taken over tie two addresses to one: where the budget is not
+/// kept so, storages have bytes of their own if that needs less.
+pub(crate) fn place(problem: &Problem<'_>, plan: &MemoryPlan, intervals: &mut Intervals) -> Addresses {
+    let placed = |intervals: &Intervals| match plan.allocation {
         Allocation::Liveness => place_by_liveness(problem, intervals),
         Allocation::NetworkWide => place_network_wide(problem, intervals),
+    };
+    let addresses = placed(intervals);
+    if let Some(apart) = apart(problem, intervals, addresses.device_extent) {
+        let addresses_apart = placed(&apart);
+        if addresses_apart.device_extent < addresses.device_extent {
+            *intervals = apart;
+            return addresses_apart;
+        }
     }
+    addresses
 }
 
 /// An extent that [`place`] reaches or stays below; where the device budget is kept, not always the least one.
 pub(crate) fn extent_within_budget(problem: &Problem<'_>, plan: &MemoryPlan, intervals: &Intervals) -> Bytes {
-    match plan.allocation {
+    let extent = |intervals: &Intervals| match plan.allocation {
         Allocation::Liveness => {
             let (options, enough) = (&problem.options, problem.budgets.device.unwrap_or(0));
             let DeviceItems { items, .. } = DeviceItems::of(intervals);
             place_within(options.placement, &items, problem.homes.extent(), options.alignment, enough).extent
         }
         Allocation::NetworkWide => place_network_wide(problem, intervals).device_extent,
-    }
+    };
+    let found = extent(intervals);
+    apart(problem, intervals, found).map_or(found, |apart| extent(&apart).min(found))
+}
+
+/// The same intervals with nothing taken over, where some is and the extent is over the budget, which they may keep.
+fn apart(problem: &Problem<'_>, intervals: &Intervals, extent: Bytes) -> Option<Intervals> {
+    let budget = problem.budgets.device.filter(|&budget| extent > budget)?;
+    let apart = intervals.apart()?;
+    let live = apart.live_profile().into_iter().max().unwrap_or(0);
+    (problem.homes.extent() + live <= budget).then_some(apart)
 }
 
 /// What lies on the device: stretches, each with those that take its bytes over one after the other, and workspaces.

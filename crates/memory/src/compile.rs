@@ -45,8 +45,8 @@ fn compiled<'p>(
     let problem = &problem_of(problem, plan)?;
     let homes = problem.homes.with(&problem.program.graph, &plan.streamed);
     let problem = &Problem { homes: &homes, ..*problem };
-    let (plan, intervals) = legal_intervals(problem, plan, care)?;
-    let addresses = place(problem, &plan, &intervals);
+    let (plan, mut intervals) = legal_intervals(problem, plan, care)?;
+    let addresses = place(problem, &plan, &mut intervals);
     check_device_budget(problem, &plan, policy, &intervals, &addresses)?;
     let below = Below { host: place_host(problem, &intervals), disk: place_disk(problem, &intervals) };
     check_lower_budgets(problem, &below)?;

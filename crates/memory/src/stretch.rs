@@ -304,6 +304,13 @@ impl Intervals {
         std::iter::successors(Some(first), |&i| self.stretches[i].next.map(|next| next as usize))
     }
 
+    /// The same with nothing taken over; `None` where nothing is.
+    pub fn apart(&self) -> Option<Self> {
+        let own = |stretch: &Stretch| Stretch { over: None, next: None, ..*stretch };
+        let some = self.stretches.iter().any(|stretch| stretch.over.is_some());
+        some.then(|| Intervals { stretches: self.stretches.iter().map(own).collect(), ..self.clone() })
+    }
+
     /// Bytes held on the device at each step, homes not counted, workspaces included.
     pub fn live_profile(&self) -> Vec<Bytes> {
         let mut change = vec![0i128; self.n_steps + 1];

@@ -75,7 +75,8 @@ pub enum BufferKind {
 /// Bytes at a planned address that hold something for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buffer {
-    /// Stable name: the root value's, with a tick for each later stretch; `node.workspace`; `value@host`.
+    /// Stable name: the root value's, with a tick for each later stretch, and joined by `+` those of storages that take its bytes over;
+    /// `node.workspace`; `value.host`.
     pub name: String,
     /// Which arena.
     pub space: Space,
@@ -85,7 +86,7 @@ pub struct Buffer {
     pub bytes: Bytes,
     /// What it is for.
     pub kind: BufferKind,
-    /// The root value of the storage held, if it holds one.
+    /// The root value of the storage held, if it holds one; of several in turn the first.
     pub root: Option<ValueId>,
 }
 

@@ -52,7 +52,9 @@ impl Emitter<'_> {
         let (intervals, value_name) = (self.intervals, |id: ValueId| graph.value(id).name.as_str());
         self.stretch_buffers = vec![BufferId(0); intervals.stretches.len()];
         for (first, stretch) in intervals.stretches.iter().enumerate().filter(|(_, stretch)| stretch.over.is_none()) {
-            let name = stretch_name(value_name(stretch.root), stretch.index);
+            let held = intervals.taken_over(first).map(|i| &intervals.stretches[i]);
+            let names: Vec<String> = held.map(|held| stretch_name(value_name(held.root), held.index)).collect();
+            let name = names.join("+");
             let (root, kind, offset) = (Some(stretch.root), BufferKind::Storage, addresses.stretches[first]);
             let buffer = Buffer { name, space: Space::Device, offset, bytes: stretch.bytes, kind, root };
             let id = self.push_buffer(buffer);

@@ -22,4 +22,5 @@ mod recompute;
 mod staging;
 mod streaming;
 mod sweep;
+mod takeovers;
 mod windows;

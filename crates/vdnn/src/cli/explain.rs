@@ -10,16 +10,18 @@
 //! the value lies in. Costs are those of the planned kernels; making a storage again is priced by the nodes that write
 //! it, as if what they read were at hand. Left to others: deciding (the policies), and the words (`text`).
 
+mod lies;
 mod text;
 
 pub use text::serde_name;
 
+use self::lies::{Lies, lies};
 use super::{Report, resolve};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use vdnn_graph::{Phase, Program, Role, Use, ValueId};
 use vdnn_memory::{Residency, Tier};
-use vdnn_schedule::{Action, BufferId, BufferKind, Direction, Schedule, Space, Timeline};
+use vdnn_schedule::{Action, Direction, Space, Timeline};
 use vdnn_sim::simulate;
 use vdnn_tensor::{Bytes, format_bytes};
 use vdnn_train::{Planned, Settings, Subject};
@@ -106,18 +108,6 @@ pub struct At {
     pub node: Option<String>,
 }
 
-/// A buffer that holds the storage for a while; a home always does.
-#[derive(Serialize)]
-pub struct Lies {
-    pub buffer: String,
-    pub space: Space,
-    pub kind: BufferKind,
-    pub offset: Bytes,
-    pub bytes: Bytes,
-    pub from_step: Option<usize>,
-    pub until_step: Option<usize>,
-}
-
 /// The value of this name, with or without the `%` that schedules print before it. Ids are the same in both programs of a
 /// subject; masks and indices are in the encoded one alone.
 pub fn find(subject: &Subject, name: &str) -> Result<ValueId> {
@@ -164,7 +154,7 @@ pub fn explain(planned: &Planned, settings: &Settings, clock: &Clock, id: ValueI
         budget_bytes: settings.budgets.device,
         gaps: gaps(planned, settings, clock, place.root, &uses),
         uses,
-        lies: lies(&planned.schedule, place.root),
+        lies: lies(program, &planned.schedule, place.root),
     })
 }
 
@@ -337,30 +327,4 @@ fn note(planned: &Planned, settings: &Settings, root: ValueId, gap: &GapStory) -
 
 fn is_home(role: Role) -> bool {
     matches!(role, Role::Input | Role::Parameter | Role::State | Role::Metric)
-}
-
-/// The buffers of a storage, with the first and last step at which each is held.
-fn lies(schedule: &Schedule, root: ValueId) -> Vec<Lies> {
-    let mut held: Vec<(Option<usize>, Option<usize>)> = vec![(None, None); schedule.buffers.len()];
-    let mut launched: usize = 0;
-    for command in &schedule.commands {
-        match command.action {
-            Action::Launch { .. } => launched += 1,
-            Action::Alloc(BufferId(id)) => held[id as usize].0 = Some(launched),
-            Action::Free(BufferId(id)) => held[id as usize].1 = Some(launched.saturating_sub(1)),
-            _ => {}
-        }
-    }
-    let buffers = schedule.buffers.iter().zip(held).filter(|(buffer, _)| buffer.root == Some(root));
-    buffers
-        .map(|(buffer, (from_step, until_step))| Lies {
-            buffer: buffer.name.clone(),
-            space: buffer.space,
-            kind: buffer.kind,
-            offset: buffer.offset,
-            bytes: buffer.bytes,
-            from_step,
-            until_step,
-        })
-        .collect()
 }
