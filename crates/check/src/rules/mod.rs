@@ -9,6 +9,7 @@ pub(crate) mod fork_join;
 pub(crate) mod initialised;
 pub(crate) mod kernels;
 pub(crate) mod lifetime;
+pub(crate) mod nodes;
 pub(crate) mod operands;
 pub(crate) mod races;
 pub(crate) mod refines;

@@ -4,26 +4,29 @@
 //! Ops are pure, so it does not matter which run made a value, and a recomputed value is the value. A home that is
 //! updated twice, or read after its update, shows as a read of the wrong version.
 
-use super::atoms::Atoms;
+use super::atoms::{Atoms, rows_of};
 use super::content::Contents;
+use super::nodes::{Entry, Nodes};
 use super::operands::{Place, clash};
 use crate::flat::{Flat, Kind, Launch};
+use crate::grid::Grid;
 use crate::{Rule, Violation, describe};
 use std::ops::Range;
 use vdnn_graph::{Graph, Node, Program, Role, ValueId};
 use vdnn_schedule::{AlgoId, Schedule};
 
 pub(crate) fn check(schedule: &Schedule, flat: &Flat<'_>, program: &Program) -> Vec<Violation> {
-    let (graph, mut found) = (&program.graph, same_names(schedule, &program.graph));
+    let graph = &program.graph;
+    let (nodes, grids, mut found) = tables(schedule, graph);
     if !found.is_empty() {
         return found;
     }
-    let atoms = Atoms::of(graph);
+    let atoms = Atoms::of(graph, grids);
     found.extend(same_program(schedule, graph, &atoms));
     if !found.is_empty() {
         return found;
     }
-    let mut walk = Walk::new(schedule, flat, graph, atoms);
+    let mut walk = Walk::new(schedule, flat, (graph, &nodes), atoms);
     walk.start();
     for (index, line) in flat.lines.iter().enumerate() {
         walk.step(index, line.kind);
@@ -37,11 +40,20 @@ fn whole(message: String) -> Violation {
     Violation::whole(Rule::Refines, message)
 }
 
-/// The schedule's tables are the program's.
-fn same_names(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
-    let nodes = differ("node", &schedule.nodes, graph.nodes(), |node| &node.name);
-    let values = differ("value", &schedule.values, graph.values(), |value| &value.name);
-    nodes.into_iter().chain(values).collect()
+/// Nodes, and grids of values, as the walk reads them; and whether the schedule's names are not the program's, which is told while
+/// they are at hand.
+fn tables(schedule: &Schedule, graph: &Graph) -> (Nodes, Vec<Grid>, Vec<Violation>) {
+    let mut nodes = Nodes::with_capacity(graph.nodes().len());
+    let mut grids = Vec::with_capacity(graph.values().len());
+    let other_node = differ("node", &schedule.nodes, graph.nodes(), |node| {
+        nodes.push(node);
+        &node.name
+    });
+    let other_value = differ("value", &schedule.values, graph.values(), |value| {
+        grids.push(rows_of(&value.ty));
+        &value.name
+    });
+    (nodes, grids, other_node.into_iter().chain(other_value).collect())
 }
 
 /// Its buffers have room for their roots, its homes are the program's.
@@ -59,12 +71,22 @@ fn same_program(schedule: &Schedule, graph: &Graph, atoms: &Atoms) -> Vec<Violat
     found
 }
 
-/// The first name of the schedule that is not the program's.
-fn differ<T>(what: &str, ours: &[String], theirs: &[T], name: fn(&T) -> &String) -> Option<Violation> {
-    let common = ours.len().min(theirs.len());
-    let same = ours.iter().zip(theirs).position(|(ours, theirs)| ours != name(theirs));
-    let at = same.or((ours.len() != theirs.len()).then_some(common))?;
-    let (name, expected) = (ours.get(at), theirs.get(at).map(name));
+/// The first name of the schedule that is not the program's. Each of the program's is asked for once, in order.
+fn differ<'a, T>(
+    what: &str,
+    ours: &[String],
+    theirs: &'a [T],
+    mut name: impl FnMut(&'a T) -> &'a String,
+) -> Option<Violation> {
+    let mut other = None;
+    for (at, item) in theirs.iter().enumerate() {
+        let expected = name(item);
+        if other.is_none() && ours.get(at) != Some(expected) {
+            other = Some((at, Some(expected)));
+        }
+    }
+    let (at, expected) = other.or((ours.len() > theirs.len()).then_some((theirs.len(), None)))?;
+    let name = ours.get(at);
     Some(whole(format!("expected {what} {at} to be {expected:?} as in the program, found {name:?}")))
 }
 
@@ -104,6 +126,7 @@ struct Walk<'a> {
     schedule: &'a Schedule,
     flat: &'a Flat<'a>,
     graph: &'a Graph,
+    nodes: &'a Nodes,
     atoms: Atoms,
     contents: Contents,
     /// Runs so far, and the algorithm of the first, by node.
@@ -114,10 +137,10 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(schedule: &'a Schedule, flat: &'a Flat<'a>, graph: &'a Graph, atoms: Atoms) -> Self {
+    fn new(schedule: &'a Schedule, flat: &'a Flat<'a>, (graph, nodes): (&'a Graph, &'a Nodes), atoms: Atoms) -> Self {
         let contents = Contents::new(schedule, flat, graph, &atoms);
         let runs = vec![(0, None); graph.nodes().len()];
-        Walk { schedule, flat, graph, atoms, contents, runs, places: Default::default(), found: Vec::new() }
+        Walk { schedule, flat, graph, nodes, atoms, contents, runs, places: Default::default(), found: Vec::new() }
     }
 
     fn report(&mut self, command: usize, message: String) {
@@ -140,7 +163,7 @@ impl<'a> Walk<'a> {
             Kind::Launch(launch) => {
                 let launch = &self.flat.launches[launch as usize];
                 self.count(index, launch);
-                self.launch(index, self.graph.node(launch.node), launch.operands());
+                self.launch(index, launch);
             }
             Kind::Transfer(touch) => self.transfer(index, touch as usize),
             _ => {}
@@ -154,7 +177,7 @@ impl<'a> Walk<'a> {
         let algorithm = *first.get_or_insert(algo);
         *runs += 1;
         let name = || describe::node(self.schedule, id);
-        if expected > 0 && self.graph.node(id).op.has_effect() {
+        if expected > 0 && self.nodes.entry(id).has_effect() {
             self.report(index, format!("{} has an effect and must run once, found another run", name()));
         } else if u32::from(run) != expected {
             self.report(index, format!("expected run {expected} of {}, found run {run}", name()));
@@ -166,42 +189,47 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn launch(&mut self, index: usize, node: &Node, [reads, writes]: [Range<usize>; 2]) {
-        if (reads.len(), writes.len()) != (node.inputs.len(), node.outputs.len()) {
+    fn launch(&mut self, index: usize, launch: &Launch) {
+        let (node, entry) = (self.graph.node(launch.node), self.nodes.entry(launch.node));
+        let [inputs, outputs] = self.nodes.operands(entry);
+        let [reads, writes] = launch.operands();
+        if (reads.len(), writes.len()) != (inputs.len(), outputs.len()) {
             let message = format!(
                 "expected {} to read {} and write {} regions, found {} and {}",
                 node.name,
-                node.inputs.len(),
-                node.outputs.len(),
+                inputs.len(),
+                outputs.len(),
                 reads.len(),
                 writes.len()
             );
             return self.report(index, message);
         }
-        let [mut inputs, mut outputs] = std::mem::take(&mut self.places);
+        let mut places = std::mem::take(&mut self.places);
         let known = [
-            self.places(index, node, &node.inputs, reads.clone(), &mut inputs),
-            self.places(index, node, &node.outputs, writes.clone(), &mut outputs),
+            self.places(index, node, inputs, reads, &mut places[0]),
+            self.places(index, node, outputs, writes, &mut places[1]),
         ];
         if known == [true, true] {
-            self.run(index, node, [reads, writes], [&inputs, &outputs]);
+            self.run(index, launch, node, entry, &places);
         }
-        self.places = [inputs, outputs];
+        self.places = places;
     }
 
     /// The inputs lie in their places, nothing is overwritten that may not be, and then the outputs lie in theirs.
-    fn run(&mut self, index: usize, node: &Node, [reads, writes]: [Range<usize>; 2], [inputs, outputs]: [&[Place]; 2]) {
-        for (&value, place) in node.inputs.iter().zip(inputs) {
+    fn run(&mut self, index: usize, launch: &Launch, node: &Node, entry: &Entry, [reads, writes]: &[Vec<Place>; 2]) {
+        let [inputs, outputs] = self.nodes.operands(entry);
+        for (&value, place) in inputs.iter().zip(reads) {
             self.expect(index, node, value, place);
         }
-        if let Some((i, o)) = clash(self.graph, node, inputs, outputs) {
-            let [input, output] = [node.inputs[i], node.outputs[o]].map(|id| describe::value(self.schedule, id));
+        if let Some((i, o)) = clash(self.graph, node, entry, reads, writes) {
+            let [input, output] = [inputs[i], outputs[o]].map(|id| describe::value(self.schedule, id));
+            let [reads, writes] = launch.operands();
             let [from, to] = [reads.start + i, writes.start + o]
                 .map(|touch| describe::region(self.schedule, self.flat.regions[touch]));
             let name = &node.name;
             self.report(index, format!("{name} may not read {input} at {from} and write {output} at {to}"));
         }
-        for (&value, (buffer, place)) in node.outputs.iter().zip(outputs) {
+        for (&value, (buffer, place)) in outputs.iter().zip(writes) {
             self.contents.put(&self.atoms, buffer.index(), place, value);
         }
     }
