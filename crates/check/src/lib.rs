@@ -8,8 +8,7 @@
 //!
 //! [`verify`] needs the schedule alone: whatever order the streams take, no byte is touched before it is there, after it
 //! is gone, or by two at once. Issue order is then as good as any other order, so [`refines`] may follow values in it.
-//! Every pass is linear in commands, but for one sort of buffers' bounds (and interval maps where parts of a buffer are touched);
-//! nothing is compared in pairs.
+//! Every pass is linear in commands, but for interval maps where parts of a buffer are touched; nothing is compared in pairs.
 //! [`kernels`], [`staging`] and [`sequence`] answer what needs more than one schedule and its program: whether workspaces suffice for
 //! the algorithms, whether the host may fill a region meanwhile, and whether different schedules of a run may follow each other.
 
