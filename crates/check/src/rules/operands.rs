@@ -4,7 +4,7 @@
 //! it, and then exactly. Parts of a concat or split may lie at their place in the whole; a concat may also copy a part
 //! from inside another one that lies in place and so does not change (a value concatenated twice). All else is apart.
 
-use super::nodes::Entry;
+use super::tables::Entry;
 use crate::grid;
 use vdnn_graph::op::{Axis, Concat, Split};
 use vdnn_graph::{Graph, Node, Op, ValueId};

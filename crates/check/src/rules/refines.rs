@@ -4,12 +4,11 @@
 //! Ops are pure, so it does not matter which run made a value, and a recomputed value is the value. A home that is
 //! updated twice, or read after its update, shows as a read of the wrong version.
 
-use super::atoms::{Atoms, rows_of};
+use super::atoms::Atoms;
 use super::content::Contents;
-use super::nodes::{Entry, Nodes};
 use super::operands::{Place, clash};
+use super::tables::{Entry, Nodes, Tables};
 use crate::flat::{Flat, Kind, Launch};
-use crate::grid::Grid;
 use crate::{Rule, Violation, describe};
 use std::ops::Range;
 use vdnn_graph::{Graph, Node, Program, Role, ValueId};
@@ -17,12 +16,12 @@ use vdnn_schedule::{AlgoId, Schedule};
 
 pub(crate) fn check(schedule: &Schedule, flat: &Flat<'_>, program: &Program) -> Vec<Violation> {
     let graph = &program.graph;
-    let (nodes, grids, mut found) = tables(schedule, graph);
-    if !found.is_empty() {
-        return found;
+    let Tables { nodes, grids, names } = Tables::of(schedule, graph);
+    if !names.is_empty() {
+        return names;
     }
     let atoms = Atoms::of(graph, grids);
-    found.extend(same_program(schedule, graph, &atoms));
+    let mut found = same_program(schedule, graph, &atoms);
     if !found.is_empty() {
         return found;
     }
@@ -40,23 +39,7 @@ fn whole(message: String) -> Violation {
     Violation::whole(Rule::Refines, message)
 }
 
-/// Nodes, and grids of values, as the walk reads them; and whether the schedule's names are not the program's, which is told while
-/// they are at hand.
-fn tables(schedule: &Schedule, graph: &Graph) -> (Nodes, Vec<Grid>, Vec<Violation>) {
-    let mut nodes = Nodes::with_capacity(graph.nodes().len());
-    let mut grids = Vec::with_capacity(graph.values().len());
-    let other_node = differ("node", &schedule.nodes, graph.nodes(), |node| {
-        nodes.push(node);
-        &node.name
-    });
-    let other_value = differ("value", &schedule.values, graph.values(), |value| {
-        grids.push(rows_of(&value.ty));
-        &value.name
-    });
-    (nodes, grids, other_node.into_iter().chain(other_value).collect())
-}
-
-/// Its buffers have room for their roots, its homes are the program's.
+/// The schedule's buffers have room for their roots, its homes are the program's.
 fn same_program(schedule: &Schedule, graph: &Graph, atoms: &Atoms) -> Vec<Violation> {
     let mut found = Vec::new();
     for buffer in &schedule.buffers {
@@ -69,25 +52,6 @@ fn same_program(schedule: &Schedule, graph: &Graph, atoms: &Atoms) -> Vec<Violat
     }
     found.extend(homes(schedule, graph));
     found
-}
-
-/// The first name of the schedule that is not the program's. Each of the program's is asked for once, in order.
-fn differ<'a, T>(
-    what: &str,
-    ours: &[String],
-    theirs: &'a [T],
-    mut name: impl FnMut(&'a T) -> &'a String,
-) -> Option<Violation> {
-    let mut other = None;
-    for (at, item) in theirs.iter().enumerate() {
-        let expected = name(item);
-        if other.is_none() && ours.get(at) != Some(expected) {
-            other = Some((at, Some(expected)));
-        }
-    }
-    let (at, expected) = other.or((ours.len() > theirs.len()).then_some((theirs.len(), None)))?;
-    let name = ours.get(at);
-    Some(whole(format!("expected {what} {at} to be {expected:?} as in the program, found {name:?}")))
 }
 
 fn homes(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
