@@ -147,3 +147,27 @@ impl<'a> Names<'a> {
         Some(Violation::whole(Rule::Refines, message))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_other_name_is_told() {
+        let strings = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<String>>();
+        let told = |ours: &[&str], theirs: &[&str]| {
+            let (ours, theirs) = (strings(ours), strings(theirs));
+            let mut names = Names::of(&ours);
+            theirs.iter().for_each(|name| names.meet(name));
+            names.other("node").map(|violation| violation.message)
+        };
+        let message = |at: usize, expected: &str, found: &str| {
+            Some(format!("expected node {at} to be {expected} as in the program, found {found}"))
+        };
+        assert_eq!(told(&["a", "b"], &["a", "b"]), None);
+        assert_eq!(told(&["a", "x", "y"], &["a", "b", "c"]), message(1, "Some(\"b\")", "Some(\"x\")"));
+        assert_eq!(told(&["a"], &["a", "b", "c"]), message(1, "Some(\"b\")", "None"), "fewer than the program has");
+        assert_eq!(told(&["a", "b"], &["a"]), message(1, "None", "Some(\"b\")"), "more");
+        assert_eq!(told(&["x", "b"], &["a"]), message(0, "Some(\"a\")", "Some(\"x\")"), "more, and another before");
+    }
+}
