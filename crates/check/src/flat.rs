@@ -7,12 +7,12 @@
 //! ```
 //!
 //! In the schedule a command has 128 bytes and its regions lie elsewhere. A deep network's schedule is larger than the caches and
-//! is followed a dozen times, so what is not looked at counts.
+//! is followed a dozen times, so what is not looked at counts; it is made flat while it is checked command by command.
 
 use crate::access::{Access, accesses};
 use std::ops::Range;
 use vdnn_graph::NodeId;
-use vdnn_schedule::{Action, AlgoId, BufferId, EventId, Region, Schedule};
+use vdnn_schedule::{Action, AlgoId, BufferId, Command, EventId, Region, Schedule};
 use vdnn_tensor::Bytes;
 
 /// What a command does, without operands.
@@ -97,29 +97,31 @@ pub(crate) struct Flat<'s> {
 const WHOLE: u32 = u32::MAX;
 
 impl<'s> Flat<'s> {
-    /// Of a schedule that is well formed.
-    pub(crate) fn of(schedule: &'s Schedule) -> Self {
+    /// No command yet of a schedule; its commands are to be added in order.
+    pub(crate) fn empty(schedule: &Schedule) -> Self {
         let n = schedule.commands.len();
         // A launch has some four regions, a copy two, and most commands none.
         let parted = vec![WHOLE; schedule.buffers.len()];
         let (touches, regions) = (Vec::with_capacity(2 * n), Vec::with_capacity(2 * n));
         let (lines, launches, in_parts) = (Vec::with_capacity(n), Vec::new(), Vec::new());
-        let mut flat = Flat { lines, launches, touches, regions, parted, in_parts };
-        for (command, line) in (0..).zip(&schedule.commands) {
-            let kind = flat.kind(&line.action);
-            flat.lines.push(Line { stream: line.stream.0 as u8, kind });
-            for (access, region) in accesses(&line.action) {
-                let buffer = region.buffer;
-                flat.touches.push(Touch { command, buffer, access });
-                flat.regions.push(region);
-                let parted = &mut flat.parted[buffer.index()];
-                if *parted == WHOLE && !covers(region, schedule.buffer(buffer).bytes) {
-                    *parted = flat.in_parts.len() as u32;
-                    flat.in_parts.push(buffer);
-                }
+        Flat { lines, launches, touches, regions, parted, in_parts }
+    }
+
+    /// Adds a schedule's next command, which is well formed.
+    pub(crate) fn push(&mut self, schedule: &Schedule, line: &'s Command) {
+        let command = self.lines.len() as u32;
+        let kind = self.kind(&line.action);
+        self.lines.push(Line { stream: line.stream.0 as u8, kind });
+        for (access, region) in accesses(&line.action) {
+            let buffer = region.buffer;
+            self.touches.push(Touch { command, buffer, access });
+            self.regions.push(region);
+            let parted = &mut self.parted[buffer.index()];
+            if *parted == WHOLE && !covers(region, schedule.buffer(buffer).bytes) {
+                *parted = self.in_parts.len() as u32;
+                self.in_parts.push(buffer);
             }
         }
-        flat
     }
 
     /// What the next command does.

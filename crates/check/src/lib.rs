@@ -8,8 +8,7 @@
 //!
 //! [`verify`] needs the schedule alone: whatever order the streams take, no byte is touched before it is there, after it
 //! is gone, or by two at once. Issue order is then as good as any other order, so [`refines`] may follow values in it.
-//! Every pass is linear in commands, but for one sort of buffers' bounds (and interval maps where parts of a buffer are touched);
-//! nothing is compared in pairs.
+//! Every pass is linear in commands, but for interval maps where parts of a buffer are touched; nothing is compared in pairs.
 //! [`kernels`], [`staging`] and [`sequence`] answer what needs more than one schedule and its program: whether workspaces suffice for
 //! the algorithms, whether the host may fill a region meanwhile, and whether different schedules of a run may follow each other.
 
@@ -37,8 +36,10 @@ use vdnn_tensor::Bytes;
 ///
 /// A schedule that is not well formed gets no further checks, since its ids cannot be followed.
 pub fn verify(schedule: &Schedule) -> Vec<Violation> {
-    let broken = rules::well_formed::check(schedule);
-    if broken.is_empty() { safe(schedule, &Flat::of(schedule)) } else { broken }
+    match rules::well_formed::flat(schedule) {
+        Ok(flat) => safe(schedule, &flat),
+        Err(broken) => broken,
+    }
 }
 
 /// The rules on safety, of a schedule that is well formed.
@@ -58,8 +59,10 @@ fn safe(schedule: &Schedule, flat: &Flat<'_>) -> Vec<Violation> {
 /// Checks that a schedule computes what its program says, from the values at home at the start of an iteration to those
 /// at its end; empty when it does. The answer holds for all interleavings only when [`verify`] finds nothing.
 pub fn refines(schedule: &Schedule, program: &Program) -> Vec<Violation> {
-    let broken = rules::well_formed::check(schedule);
-    if broken.is_empty() { rules::refines::check(schedule, &Flat::of(schedule), program) } else { broken }
+    match rules::well_formed::flat(schedule) {
+        Ok(flat) => rules::refines::check(schedule, &flat, program),
+        Err(broken) => broken,
+    }
 }
 
 /// Checks that every arena keeps its budget.
@@ -88,12 +91,12 @@ pub fn sequence(runs: &[(&Schedule, &Program)]) -> Vec<Violation> {
 /// Checks all that one schedule and its program show: [`verify`], [`budgets`] and [`refines`].
 pub fn check(schedule: &Schedule, program: &Program) -> Vec<Violation> {
     let mut found = budgets(schedule);
-    let broken = rules::well_formed::check(schedule);
-    if broken.is_empty() {
-        let flat = Flat::of(schedule);
-        found.extend(safe(schedule, &flat));
-        found.extend(rules::refines::check(schedule, &flat, program));
+    match rules::well_formed::flat(schedule) {
+        Ok(flat) => {
+            found.extend(safe(schedule, &flat));
+            found.extend(rules::refines::check(schedule, &flat, program));
+        }
+        Err(broken) => found.extend(broken),
     }
-    found.extend(broken);
     found
 }

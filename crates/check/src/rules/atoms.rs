@@ -75,9 +75,8 @@ pub(crate) fn rows_of(ty: &TensorType) -> Grid {
 }
 
 impl Atoms {
-    /// Resolves all values of a graph. Nodes stand in topological order.
-    pub(crate) fn of(graph: &Graph) -> Self {
-        let grids: Vec<Grid> = graph.values().iter().map(|value| rows_of(&value.ty)).collect();
+    /// Resolves all values of a graph, given the grid of each, as [`rows_of`] has it. Nodes stand in topological order.
+    pub(crate) fn of(graph: &Graph, grids: Vec<Grid>) -> Self {
         let moved = vec![ATOM; grids.len()];
         let mut atoms = Atoms { grids, moved, strings: Vec::new() };
         for node in graph.nodes().iter().filter(|node| moves_only(graph, node)) {

@@ -262,6 +262,7 @@ impl Cuts<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::atoms::rows_of;
     use super::*;
     use vdnn_tensor::{DType, TensorType};
 
@@ -275,7 +276,7 @@ mod tests {
             graph.input(&format!("x{index}"), TensorType::new([ROWS, columns], DType::F32)).unwrap()
         };
         let values = [2, 2, 4, 4, 8].into_iter().enumerate().map(&mut value).collect();
-        (values, Atoms::of(&graph))
+        (values, Atoms::of(&graph, graph.values().iter().map(|value| rows_of(&value.ty)).collect()))
     }
 
     /// What each byte of a buffer's row is: of which atom, and which of its bytes.

@@ -15,4 +15,5 @@ pub(crate) mod refines;
 pub(crate) mod sequence;
 pub(crate) mod sharing;
 pub(crate) mod staging;
+pub(crate) mod tables;
 pub(crate) mod well_formed;

@@ -4,6 +4,7 @@
 //! it, and then exactly. Parts of a concat or split may lie at their place in the whole; a concat may also copy a part
 //! from inside another one that lies in place and so does not change (a value concatenated twice). All else is apart.
 
+use super::tables::Entry;
 use crate::grid;
 use vdnn_graph::op::{Axis, Concat, Split};
 use vdnn_graph::{Graph, Node, Op, ValueId};
@@ -17,13 +18,21 @@ fn overlap(a: &Place, b: &Place) -> bool {
 }
 
 /// The first pair (input, output) that shares bytes and may not, or does not and must.
-pub(crate) fn clash(graph: &Graph, node: &Node, reads: &[Place], writes: &[Place]) -> Option<(usize, usize)> {
-    if let Some(&(i, o)) = node.op.updates().iter().find(|&&(i, o)| reads[i] != writes[o]) {
+pub(crate) fn clash(
+    graph: &Graph,
+    node: &Node,
+    entry: &Entry,
+    reads: &[Place],
+    writes: &[Place],
+) -> Option<(usize, usize)> {
+    if let Some(&(i, o)) = entry.updates.iter().find(|&&(i, o)| reads[i] != writes[o]) {
         return Some((i, o));
     }
     for (o, write) in writes.iter().enumerate() {
         for (i, read) in reads.iter().enumerate() {
-            if overlap(read, write) && !may_share(graph, node, reads, i, (o, write)) {
+            let allowed =
+                || read == write && entry.may_overwrite(i, o) || lies_in_place(graph, node, reads, i, (o, write));
+            if overlap(read, write) && !allowed() {
                 return Some((i, o));
             }
         }
@@ -31,7 +40,8 @@ pub(crate) fn clash(graph: &Graph, node: &Node, reads: &[Place], writes: &[Place
     None
 }
 
-fn may_share(graph: &Graph, node: &Node, reads: &[Place], i: usize, (o, write): (usize, &Place)) -> bool {
+/// Whether a part of a concat or split lies where it does in the whole.
+fn lies_in_place(graph: &Graph, node: &Node, reads: &[Place], i: usize, (o, write): (usize, &Place)) -> bool {
     let read = &reads[i];
     let lies_at = |part: &Place, whole: &Place, (row, column): (u64, u64)| {
         part.0 == whole.0
@@ -45,7 +55,7 @@ fn may_share(graph: &Graph, node: &Node, reads: &[Place], i: usize, (o, write): 
             unchanged(axis, i) || (0..reads.len()).any(|j| unchanged(axis, j) && inside(read, &reads[j]))
         }
         Op::Split(Split { axis, .. }) => lies_at(write, read, offset(graph, &node.outputs[..o], axis)),
-        _ => read == write && (node.op.in_place().contains(&(i, o)) || node.op.updates().contains(&(i, o))),
+        _ => false,
     }
 }
 

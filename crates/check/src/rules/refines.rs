@@ -7,6 +7,7 @@
 use super::atoms::Atoms;
 use super::content::Contents;
 use super::operands::{Place, clash};
+use super::tables::{Entry, Nodes, Tables};
 use crate::flat::{Flat, Kind, Launch};
 use crate::{Rule, Violation, describe};
 use std::ops::Range;
@@ -14,16 +15,17 @@ use vdnn_graph::{Graph, Node, Program, Role, ValueId};
 use vdnn_schedule::{AlgoId, Schedule};
 
 pub(crate) fn check(schedule: &Schedule, flat: &Flat<'_>, program: &Program) -> Vec<Violation> {
-    let (graph, mut found) = (&program.graph, same_names(schedule, &program.graph));
+    let graph = &program.graph;
+    let Tables { nodes, grids, names } = Tables::of(schedule, graph);
+    if !names.is_empty() {
+        return names;
+    }
+    let atoms = Atoms::of(graph, grids);
+    let mut found = same_program(schedule, graph, &atoms);
     if !found.is_empty() {
         return found;
     }
-    let atoms = Atoms::of(graph);
-    found.extend(same_program(schedule, graph, &atoms));
-    if !found.is_empty() {
-        return found;
-    }
-    let mut walk = Walk::new(schedule, flat, graph, atoms);
+    let mut walk = Walk::new(schedule, flat, (graph, &nodes), atoms);
     walk.start();
     for (index, line) in flat.lines.iter().enumerate() {
         walk.step(index, line.kind);
@@ -37,14 +39,7 @@ fn whole(message: String) -> Violation {
     Violation::whole(Rule::Refines, message)
 }
 
-/// The schedule's tables are the program's.
-fn same_names(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
-    let nodes = differ("node", &schedule.nodes, graph.nodes(), |node| &node.name);
-    let values = differ("value", &schedule.values, graph.values(), |value| &value.name);
-    nodes.into_iter().chain(values).collect()
-}
-
-/// Its buffers have room for their roots, its homes are the program's.
+/// The schedule's buffers have room for their roots, its homes are the program's.
 fn same_program(schedule: &Schedule, graph: &Graph, atoms: &Atoms) -> Vec<Violation> {
     let mut found = Vec::new();
     for buffer in &schedule.buffers {
@@ -57,15 +52,6 @@ fn same_program(schedule: &Schedule, graph: &Graph, atoms: &Atoms) -> Vec<Violat
     }
     found.extend(homes(schedule, graph));
     found
-}
-
-/// The first name of the schedule that is not the program's.
-fn differ<T>(what: &str, ours: &[String], theirs: &[T], name: fn(&T) -> &String) -> Option<Violation> {
-    let common = ours.len().min(theirs.len());
-    let same = ours.iter().zip(theirs).position(|(ours, theirs)| ours != name(theirs));
-    let at = same.or((ours.len() != theirs.len()).then_some(common))?;
-    let (name, expected) = (ours.get(at), theirs.get(at).map(name));
-    Some(whole(format!("expected {what} {at} to be {expected:?} as in the program, found {name:?}")))
 }
 
 fn homes(schedule: &Schedule, graph: &Graph) -> Vec<Violation> {
@@ -104,6 +90,7 @@ struct Walk<'a> {
     schedule: &'a Schedule,
     flat: &'a Flat<'a>,
     graph: &'a Graph,
+    nodes: &'a Nodes,
     atoms: Atoms,
     contents: Contents,
     /// Runs so far, and the algorithm of the first, by node.
@@ -114,10 +101,10 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(schedule: &'a Schedule, flat: &'a Flat<'a>, graph: &'a Graph, atoms: Atoms) -> Self {
+    fn new(schedule: &'a Schedule, flat: &'a Flat<'a>, (graph, nodes): (&'a Graph, &'a Nodes), atoms: Atoms) -> Self {
         let contents = Contents::new(schedule, flat, graph, &atoms);
         let runs = vec![(0, None); graph.nodes().len()];
-        Walk { schedule, flat, graph, atoms, contents, runs, places: Default::default(), found: Vec::new() }
+        Walk { schedule, flat, graph, nodes, atoms, contents, runs, places: Default::default(), found: Vec::new() }
     }
 
     fn report(&mut self, command: usize, message: String) {
@@ -140,7 +127,7 @@ impl<'a> Walk<'a> {
             Kind::Launch(launch) => {
                 let launch = &self.flat.launches[launch as usize];
                 self.count(index, launch);
-                self.launch(index, self.graph.node(launch.node), launch.operands());
+                self.launch(index, launch);
             }
             Kind::Transfer(touch) => self.transfer(index, touch as usize),
             _ => {}
@@ -154,7 +141,7 @@ impl<'a> Walk<'a> {
         let algorithm = *first.get_or_insert(algo);
         *runs += 1;
         let name = || describe::node(self.schedule, id);
-        if expected > 0 && self.graph.node(id).op.has_effect() {
+        if expected > 0 && self.nodes.entry(id).has_effect() {
             self.report(index, format!("{} has an effect and must run once, found another run", name()));
         } else if u32::from(run) != expected {
             self.report(index, format!("expected run {expected} of {}, found run {run}", name()));
@@ -166,42 +153,47 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn launch(&mut self, index: usize, node: &Node, [reads, writes]: [Range<usize>; 2]) {
-        if (reads.len(), writes.len()) != (node.inputs.len(), node.outputs.len()) {
+    fn launch(&mut self, index: usize, launch: &Launch) {
+        let (node, entry) = (self.graph.node(launch.node), self.nodes.entry(launch.node));
+        let [inputs, outputs] = self.nodes.operands(entry);
+        let [reads, writes] = launch.operands();
+        if (reads.len(), writes.len()) != (inputs.len(), outputs.len()) {
             let message = format!(
                 "expected {} to read {} and write {} regions, found {} and {}",
                 node.name,
-                node.inputs.len(),
-                node.outputs.len(),
+                inputs.len(),
+                outputs.len(),
                 reads.len(),
                 writes.len()
             );
             return self.report(index, message);
         }
-        let [mut inputs, mut outputs] = std::mem::take(&mut self.places);
+        let mut places = std::mem::take(&mut self.places);
         let known = [
-            self.places(index, node, &node.inputs, reads.clone(), &mut inputs),
-            self.places(index, node, &node.outputs, writes.clone(), &mut outputs),
+            self.places(index, node, inputs, reads, &mut places[0]),
+            self.places(index, node, outputs, writes, &mut places[1]),
         ];
         if known == [true, true] {
-            self.run(index, node, [reads, writes], [&inputs, &outputs]);
+            self.run(index, launch, node, entry, &places);
         }
-        self.places = [inputs, outputs];
+        self.places = places;
     }
 
     /// The inputs lie in their places, nothing is overwritten that may not be, and then the outputs lie in theirs.
-    fn run(&mut self, index: usize, node: &Node, [reads, writes]: [Range<usize>; 2], [inputs, outputs]: [&[Place]; 2]) {
-        for (&value, place) in node.inputs.iter().zip(inputs) {
+    fn run(&mut self, index: usize, launch: &Launch, node: &Node, entry: &Entry, [reads, writes]: &[Vec<Place>; 2]) {
+        let [inputs, outputs] = self.nodes.operands(entry);
+        for (&value, place) in inputs.iter().zip(reads) {
             self.expect(index, node, value, place);
         }
-        if let Some((i, o)) = clash(self.graph, node, inputs, outputs) {
-            let [input, output] = [node.inputs[i], node.outputs[o]].map(|id| describe::value(self.schedule, id));
+        if let Some((i, o)) = clash(self.graph, node, entry, reads, writes) {
+            let [input, output] = [inputs[i], outputs[o]].map(|id| describe::value(self.schedule, id));
+            let [reads, writes] = launch.operands();
             let [from, to] = [reads.start + i, writes.start + o]
                 .map(|touch| describe::region(self.schedule, self.flat.regions[touch]));
             let name = &node.name;
             self.report(index, format!("{name} may not read {input} at {from} and write {output} at {to}"));
         }
-        for (&value, (buffer, place)) in node.outputs.iter().zip(outputs) {
+        for (&value, (buffer, place)) in outputs.iter().zip(writes) {
             self.contents.put(&self.atoms, buffer.index(), place, value);
         }
     }

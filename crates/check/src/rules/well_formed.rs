@@ -1,19 +1,33 @@
 //! Everything that needs no order: ids in range, regions inside buffers, buffers inside arenas, commands on the streams
-//! that may run them. The other rules index without looking, so this one comes first.
+//! that may run them. The other rules index without looking, so this one comes first, and what they follow is made of what it finds
+//! to be in order.
 
 mod commands;
 mod memory;
 
+use crate::flat::Flat;
 use crate::order::MAX_STREAMS;
 use crate::{Rule, Violation};
-use vdnn_schedule::{FORMAT, Schedule, StreamRole};
+use vdnn_schedule::{Command, FORMAT, Schedule, StreamRole};
 
 pub(crate) fn check(schedule: &Schedule) -> Vec<Violation> {
+    each(schedule, |_| ())
+}
+
+/// What the other rules follow of a schedule; where it is not well formed, in what it is not.
+pub(crate) fn flat(schedule: &Schedule) -> Result<Flat<'_>, Vec<Violation>> {
+    let mut flat = Flat::empty(schedule);
+    let broken = each(schedule, |command| flat.push(schedule, command));
+    if broken.is_empty() { Ok(flat) } else { Err(broken) }
+}
+
+/// Checks a schedule and shows its commands in order, those that are well formed.
+fn each<'s>(schedule: &'s Schedule, show: impl FnMut(&'s Command)) -> Vec<Violation> {
     let mut found = header(schedule);
     found.extend(memory::arenas(schedule));
     found.extend(memory::buffers(schedule));
     found.extend(memory::homes(schedule));
-    found.extend(commands::check(schedule));
+    found.extend(commands::check(schedule, show));
     found
 }
 

@@ -4,12 +4,16 @@ use crate::access::accesses;
 use crate::{Rule, Violation};
 use vdnn_schedule::{Action, BufferKind, Command, Direction, Region, Schedule, Space, StreamRole};
 
-pub(super) fn check(schedule: &Schedule) -> Vec<Violation> {
-    let wrong = |(index, command): (usize, &Command)| {
-        let message = wrong(schedule, command)?;
-        Some(Violation::at(Rule::WellFormed, index, message))
-    };
-    schedule.commands.iter().enumerate().filter_map(wrong).collect()
+/// Shows in order those in which nothing is wrong.
+pub(super) fn check<'s>(schedule: &'s Schedule, mut show: impl FnMut(&'s Command)) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (index, command) in schedule.commands.iter().enumerate() {
+        match wrong(schedule, command) {
+            Some(message) => found.push(Violation::at(Rule::WellFormed, index, message)),
+            None => show(command),
+        }
+    }
+    found
 }
 
 fn wrong(schedule: &Schedule, command: &Command) -> Option<String> {
