@@ -72,7 +72,7 @@ pub fn training(net: Net, optimization: &Optimization) -> Result<Program, TrainE
 }
 
 /// The same for a device budget: programs to be planned until one can be kept within it, the one to be preferred first. Where
-/// layers are fused, batch norms of residuals may be nodes of their own: that comes first where one kernel would hold more than
+/// layers are fused, batch norms of the largest residuals may be nodes of their own: that comes first where one kernel would hold more than
 /// three quarters of the budget, and the largest kernel then holds less.
 ///
 /// # Errors
@@ -88,7 +88,7 @@ pub fn training_within(
     Ok(if prefers_apart(&program, &apart, budget)? { vec![apart, program] } else { vec![program, apart] })
 }
 
-/// The program of a network with batch norms of residuals as nodes of their own; `None` where `program`, which [`training`] made of it,
+/// The program of a network with batch norms of the largest residuals as nodes of their own; `None` where `program`, which [`training`] made of it,
 /// has none that were fused.
 ///
 /// # Errors

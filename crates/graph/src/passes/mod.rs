@@ -50,8 +50,8 @@ pub struct Passes {
     /// The type that feature maps and the convolutions' weights are stored in, channels last: half precision, or f32. `None`
     /// leaves them as they were built. Trained weights, statistics, biases and sums stay in f32.
     pub storage: Option<DType>,
-    /// Whether a residual's batch norm is left a node of its own all the same. The op of both saves passes over memory, but its
-    /// gradient holds four maps at once where that of one holds three.
+    /// Whether the batch norms of the largest residuals are left nodes of their own all the same. The op of both norms saves passes
+    /// over memory, but its gradient holds four maps at once where that of one holds three.
     pub apart: bool,
 }
 

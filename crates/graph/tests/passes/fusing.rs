@@ -160,6 +160,34 @@ fn gradients_of_a_pool_and_the_relu_before_it_are_one() {
     }
 }
 
+/// Apart, the shortcuts of the largest sums, of which there are two, keep their norms; that of a smaller one is taken.
+#[test]
+fn apart_are_the_norms_of_the_largest_residuals() {
+    let mut b = Bench::new();
+    let mut x = b.image([2, 4, 5, 5]);
+    for stage in ["one", "two", "three"] {
+        let [main, shortcut] = ["main", "shortcut"].map(|side| b.norm(&format!("{stage}.{side}"), x));
+        let sum = b.layer(&format!("{stage}.add"), Op::Add, &[main, shortcut]);
+        x = b.relu(&format!("{stage}.relu"), sum);
+        if stage == "two" {
+            x = b.conv("conv", x, [4, 4, 3, 3], 0);
+        }
+    }
+    let relus = |apart: bool| {
+        let graph = fuse(&b.0, apart).unwrap().graph;
+        ["one.relu", "two.relu", "three.relu"].map(|name| node(&graph, name).op.kind())
+    };
+    assert_eq!(relus(false), ["batch_norm_pair_relu"; 3]);
+    assert_eq!(relus(true), ["batch_norm_add_relu", "batch_norm_add_relu", "batch_norm_pair_relu"]);
+    let graph = fuse(&b.0, true).unwrap().graph;
+    let relu = node(&graph, "one.relu");
+    assert_eq!(graph.value(relu.inputs[1]).name, "one.main.stats.mean");
+    assert_eq!(
+        (graph.value(relu.inputs[5]).name.as_str(), node(&graph, "one.shortcut").op.kind()),
+        ("one.shortcut", "batch_norm")
+    );
+}
+
 /// A residual that somebody else reads, or that no batch norm makes, is read as it is.
 #[test]
 fn a_residual_that_is_read_elsewhere_is_made() {
