@@ -170,7 +170,7 @@ fn apart_are_the_norms_of_the_largest_residuals() {
         let sum = b.layer(&format!("{stage}.add"), Op::Add, &[main, shortcut]);
         x = b.relu(&format!("{stage}.relu"), sum);
         if stage == "two" {
-            x = b.conv("conv", x, [4, 4, 3, 3], 0);
+            x = b.conv("conv", x, [2, 4, 3, 3], 1);
         }
     }
     let relus = |apart: bool| {
