@@ -1,8 +1,10 @@
 //! Bytes held on the device at each step, as differences from step to step: windows are taken off what is held without
 //! them, so that a search need not cut every storage's life again for each choice of windows.
 
-use crate::stretch::{Intervals, Window};
-use crate::{Liveness, MemoryPlan, Problem};
+use crate::stretch::{Window, check_drop};
+use crate::takeover::taken_over;
+use crate::{Gap, Liveness, MemoryPlan, Problem};
+use vdnn_graph::{Use, ValueId};
 use vdnn_tensor::Bytes;
 
 /// Bytes held while nothing leaves but what a plan drops: homes and workspaces not counted.
@@ -14,12 +16,26 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Those of a plan that offloads nothing. `None` when its drops are not legal.
+    /// Those of a plan that decides nothing but drops. `None` when its drops are not legal.
     pub fn of(problem: &Problem<'_>, plan: &MemoryPlan, liveness: &Liveness) -> Option<Self> {
-        let intervals = Intervals::without_workspaces(problem, plan, liveness, &[]).ok()?;
-        let mut change = vec![0; intervals.n_steps + 1];
-        for stretch in &intervals.stretches {
-            add(&mut change, stretch.steps(), stretch.bytes);
+        let mut change = vec![0; plan.order.len() + 1];
+        let bytes = |root: ValueId| problem.program.aliases.storage_bytes(root);
+        for &root in liveness.roots() {
+            if let [first, .., last] | [first @ last] = liveness.accesses(root) {
+                add(&mut change, first.step.index()..last.step.index() + 1, bytes(root));
+            }
+        }
+        let decided: Vec<(ValueId, Use)> = plan.gaps.keys().copied().collect();
+        for own in decided.chunk_by(|one, other| one.0 == other.0) {
+            let root = own[0].0;
+            let ends = |gap: &Gap| own.binary_search(&(root, plan.order[gap.to.step.index()])).is_ok();
+            for gap in liveness.gaps(root).filter(ends) {
+                check_drop(problem, &gap).ok()?;
+                add(&mut change, gap.from.step.index() + 1..gap.to.step.index(), bytes(root).wrapping_neg());
+            }
+        }
+        for (step, pair) in taken_over(plan, liveness) {
+            add(&mut change, step.index()..step.index() + 1, bytes(pair.to).wrapping_neg());
         }
         Some(Held { change })
     }

@@ -10,11 +10,13 @@
 //! Not done here: which fates to try; that is a policy's.
 
 mod crowd;
+mod estimates;
 mod held;
 mod leaving;
 
 pub(crate) use crowd::Crowd;
 
+use self::estimates::Known;
 use self::held::HeldAnyway;
 use crate::algorithms::{Offered, choose_beside, least_workspace};
 use crate::compile::compile_unplaced;
@@ -23,6 +25,7 @@ use crate::held::Held;
 use crate::liveness::Operands;
 use crate::recompute::{First, Makers, recompute_within, repeatable};
 use crate::{Forget, Gap, Infeasible, Liveness, MemoryPlan, Problem, fit_to_budget};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use vdnn_graph::{NodeId, Phase, Role, ValueId};
 use vdnn_sim::{Links, simulate};
@@ -38,7 +41,7 @@ const LIGHT: Bytes = 8;
 const LONGEST_ORDER: usize = 20_000;
 
 /// What happens to a candidate between forward and backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fate {
     Keep,
     Offload,
@@ -113,6 +116,8 @@ pub(crate) struct Joint<'a> {
     pressure: Vec<Bytes>,
     /// By value: the number of the candidate that it is the root of.
     numbers: Vec<Option<u32>>,
+    /// What was estimated so far.
+    known: RefCell<Known>,
 }
 
 /// Fates, and the share of the room that algorithms leave to copies under way.
@@ -202,6 +207,7 @@ impl<'a> Joint<'a> {
             held,
             pressure,
             numbers,
+            known: RefCell::default(),
         };
         joint.find_repeatable();
         joint
@@ -212,17 +218,17 @@ impl<'a> Joint<'a> {
         let offered = Offered::Pieces;
         let leanest = least_workspace(self.problem, offered);
         let held = HeldAnyway::of(self.problem, &self.problem.liveness(), &self.candidates, &leanest);
-        Joint { offered, leanest, held, ..self }
+        Joint { offered, leanest, held, known: RefCell::default(), ..self }
     }
 
     /// The same with windows as other links would want them.
     pub fn with_windows_for(self, links: Links) -> Self {
-        Joint { links, ..self }
+        Joint { links, known: RefCell::default(), ..self }
     }
 
     /// The same with windows of what streams as short as can be where not all have room.
     pub fn with_short_streams(self) -> Self {
-        Joint { streamed: Streamed::Tight, ..self }
+        Joint { streamed: Streamed::Tight, known: RefCell::default(), ..self }
     }
 
     /// Leaves out what cannot be made again.
@@ -284,26 +290,6 @@ impl<'a> Joint<'a> {
         let gaps = self.leaving(&plan, &liveness, decision)?;
         let held = Held::of(self.problem, &plan, &liveness)?;
         Some(Arranged { plan, liveness, held, gaps })
-    }
-
-    /// Seconds of the iteration within `room`, if addresses cost nothing; `None` when the fates do not fit.
-    pub fn estimate(&self, decision: &Decision, room: Bytes) -> Option<f64> {
-        if self.held.exceeds(&decision.fates, room) {
-            debug_assert!(
-                self.estimate_of_order(decision, room).is_none(),
-                "what is held anyway does not fit, but all does"
-            );
-            return None;
-        }
-        self.estimate_of_order(decision, room)
-    }
-
-    fn estimate_of_order(&self, decision: &Decision, room: Bytes) -> Option<f64> {
-        let arranged = self.arrange(decision)?;
-        let plan = self.algorithms(&arranged, decision, room)?;
-        let about = (&arranged.liveness, &arranged.held);
-        windows_within(&self.for_windows(), &plan, about, &arranged.gaps, (room, self.streamed))
-            .map(|(seconds, _)| seconds)
     }
 
     fn for_windows(&self) -> Problem<'a> {

@@ -11,14 +11,14 @@
 //! stays until its own last use, unless it is to be forgotten after every use. Storages that die in forward by themselves
 //! are made again in the same way. Nodes with an effect never run twice. Not done here: deciding what to forget.
 
+mod destroyed;
 mod span;
 
 use self::span::Span;
 use crate::Residency;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use vdnn_graph::op::{Concat, Split};
-use vdnn_graph::{Node, NodeId, Op, Phase, Program, Use, ValueId};
+use vdnn_graph::{NodeId, Phase, Program, Use, ValueId};
 use vdnn_tensor::Bytes;
 
 /// An order with later runs, and the gaps in which bytes are forgotten.
@@ -50,7 +50,7 @@ pub enum Forget {
 }
 
 /// Which of several missing inputs is made again first; it then waits while the others are made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum First {
     /// What was made first in forward.
     #[default]
@@ -154,6 +154,8 @@ pub(crate) struct Makers<'a> {
     last_use: Vec<u32>,
     /// By value: what it covers of its storage.
     spans: Vec<Span>,
+    /// By value: the others that writing it destroys.
+    destroyed: Vec<Vec<ValueId>>,
 }
 
 /// No step.
@@ -184,7 +186,16 @@ impl<'a> Makers<'a> {
             Span::at(place.offset, &graph.value(value).ty, &graph.value(place.root).ty)
         };
         let (last_use, spans) = (last_uses(program), graph.value_ids().map(span).collect());
-        Makers { program, producer, made_at, made_of, values, uses, forward_end, last_use, spans }
+        let destroyed = Vec::new();
+        let mut makers =
+            Makers { program, producer, made_at, made_of, values, uses, forward_end, last_use, spans, destroyed };
+        makers.destroyed = graph.value_ids().map(|output| makers.destroyed_by(output)).collect();
+        makers
+    }
+
+    /// What a value covers of its storage.
+    fn span(&self, value: ValueId) -> &Span {
+        &self.spans[value.index()]
     }
 
     /// The next use of a storage from a step of the plain order on.
@@ -220,9 +231,8 @@ struct Walk<'a> {
     runs: Vec<u16>,
     order: Vec<Use>,
     drops: Vec<(ValueId, Use)>,
-    /// What [`Walk::ensure`] makes, and what a run overwrites: kept to be filled again.
+    /// What [`Walk::make`] makes: kept to be filled again.
     wanted: Vec<ValueId>,
-    lost: Vec<ValueId>,
 }
 
 impl<'a> Walk<'a> {
@@ -263,7 +273,6 @@ impl<'a> Walk<'a> {
             order: Vec::with_capacity(2 * program.order.len()),
             drops: Vec::new(),
             wanted: Vec::new(),
-            lost: Vec::new(),
         }
     }
 
@@ -279,11 +288,14 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Makes a value again unless it is there, what it is made from first.
+    /// Makes a value again unless it is there, as most are.
+    #[inline]
     fn ensure(&mut self, value: ValueId) -> Result<(), NotRepeatable> {
-        if self.present[value.index()] {
-            return Ok(());
-        }
+        if self.present[value.index()] { Ok(()) } else { self.make(value) }
+    }
+
+    /// Makes a value again, what it is made from first.
+    fn make(&mut self, value: ValueId) -> Result<(), NotRepeatable> {
         self.wanted.clear();
         self.wanted.push(value);
         let mut turns = 0;
@@ -325,12 +337,13 @@ impl<'a> Walk<'a> {
         for &output in &node.outputs {
             let root = self.program.aliases.root(output);
             let own = node.inputs.iter().filter(|&&input| self.program.aliases.root(input) == root);
-            let read = |span: &Span| own.clone().any(|&input| self.span(input).holds(span));
+            let span = |value: ValueId| self.makers.span(value);
+            let read = |value: ValueId| own.clone().any(|&input| span(input).holds(span(value)));
             // What is there is made as it was: what lies with it holds the same bytes.
             let there = self.present[output.index()];
-            let needed = |other: &ValueId| self.makers.last_use[other.index()] as usize >= self.step;
-            let mut taken = self.overwritten(node, output).filter(needed);
-            let taken = !there && taken.any(|other| !read(self.span(other)));
+            let needed = |other: usize| self.present[other] && self.makers.last_use[other] as usize >= self.step;
+            let mut destroyed = self.makers.destroyed[output.index()].iter();
+            let taken = !there && destroyed.any(|&other| needed(other.index()) && !read(other));
             if taken || node.op.has_effect() || self.order.len() >= self.most {
                 return Err(self.refuse(output));
             }
@@ -354,11 +367,8 @@ impl<'a> Walk<'a> {
             let alone = self.makers.values[root.index()] == [output];
             let brought = there && alone;
             if !there && !alone {
-                let mut lost = std::mem::take(&mut self.lost);
-                lost.clear();
-                lost.extend(self.overwritten(node, output).filter(|&other| other != output));
-                lost.iter().for_each(|other| self.present[other.index()] = false);
-                self.lost = lost;
+                let destroyed = self.makers.destroyed[output.index()].iter();
+                destroyed.for_each(|other| self.present[other.index()] = false);
             }
             if std::mem::replace(&mut self.left[root.index()], false) || brought {
                 self.gone.get_mut(root.index()).into_iter().for_each(Vec::clear);
@@ -410,51 +420,6 @@ impl<'a> Walk<'a> {
         self.left[root.index()] = false;
         let back = std::mem::take(&mut self.gone[root.index()]);
         back.into_iter().for_each(|value| self.present[value.index()] = true);
-    }
-
-    /// Values that are there and that writing `output` destroys.
-    fn overwritten(&self, node: &Node, output: ValueId) -> impl Iterator<Item = ValueId> {
-        let neighbours = self.makers.values[self.program.aliases.root(output).index()].iter().copied();
-        neighbours.filter(move |&other| self.present[other.index()] && self.destroys(node, output, other))
-    }
-
-    /// Whether writing `output` leaves `other` with other bytes. What lies in place already, a part of a concatenation or a
-    /// split or a view, is not written.
-    fn destroys(&self, node: &Node, output: ValueId, other: ValueId) -> bool {
-        let (aliases, touched) = (&self.program.aliases, self.span(other));
-        let whole = aliases.location(output);
-        match node.op {
-            Op::Concat(Concat { axis }) => {
-                let offsets = self.program.part_offsets(output, &node.inputs, axis);
-                node.inputs.iter().zip(offsets).any(|(&part, offset)| {
-                    let place = aliases.location(part);
-                    (place.root, place.offset) != (whole.root, offset)
-                        && self.span_at(offset, part, whole.root).meets(touched)
-                })
-            }
-            Op::Split(Split { axis, .. }) => {
-                let offsets = self.program.part_offsets(node.inputs[0], &node.outputs, axis);
-                let own = node.outputs.iter().position(|&part| part == output).map(|at| offsets[at]);
-                let source = (aliases.root(node.inputs[0]), own);
-                source != (whole.root, Some(whole.offset)) && self.span(output).meets(touched)
-            }
-            _ if node.op.is_view() => {
-                let source = aliases.location(node.inputs[0]);
-                (source.root, source.offset) != (whole.root, whole.offset) && self.span(output).meets(touched)
-            }
-            _ => self.span(output).meets(touched),
-        }
-    }
-
-    /// What a value covers of its storage.
-    fn span(&self, value: ValueId) -> &Span {
-        &self.makers.spans[value.index()]
-    }
-
-    /// What a value would cover of a storage from this byte on.
-    fn span_at(&self, offset: Bytes, value: ValueId, root: ValueId) -> Span {
-        let ty = |id: ValueId| &self.program.graph.value(id).ty;
-        Span::at(offset, ty(value), ty(root))
     }
 }
 

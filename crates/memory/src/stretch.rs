@@ -22,7 +22,7 @@
 //! An interval covers whole steps: taken when `start` begins, given back before the step after `end` begins. The same
 //! intervals feed the live profile, placement and emission, so that all three agree.
 
-use crate::takeover::take_over;
+use crate::takeover::{take_over, taken_over};
 use crate::{Allocation, Gap, Liveness, MemoryPlan, PlanError, Problem, Residency, Tier};
 use std::ops::Range;
 use vdnn_graph::{NodeId, Role, Step, Use, ValueId};
@@ -158,21 +158,6 @@ impl Intervals {
         liveness: &Liveness,
         windows: &[Window],
     ) -> Result<Self, PlanError> {
-        let mut intervals = Self::without_workspaces(problem, plan, liveness, windows)?;
-        let borrowed = problem.by_step(plan, |choice| choice.workspace).into_iter().zip(&plan.order).enumerate();
-        let borrowed = borrowed.filter(|&(_, (bytes, _))| bytes > 0);
-        intervals.workspaces =
-            borrowed.map(|(at, (bytes, u))| Borrowed { step: Step(at as u32), node: u.node, bytes }).collect();
-        Ok(intervals)
-    }
-
-    /// The stretches, and what lies below them.
-    pub fn without_workspaces(
-        problem: &Problem<'_>,
-        plan: &MemoryPlan,
-        liveness: &Liveness,
-        windows: &[Window],
-    ) -> Result<Self, PlanError> {
         let mut intervals = Intervals { n_steps: plan.order.len(), ..Intervals::default() };
         let decided = Decided::new(problem, plan, windows);
         for &root in liveness.roots() {
@@ -181,8 +166,12 @@ impl Intervals {
         if plan.allocation == Allocation::NetworkWide {
             intervals.widen(problem);
         } else {
-            take_over(&mut intervals.stretches, &intervals.aways, liveness.takeovers());
+            take_over(&mut intervals.stretches, &taken_over(plan, liveness));
         }
+        let borrowed = problem.by_step(plan, |choice| choice.workspace).into_iter().zip(&plan.order).enumerate();
+        let borrowed = borrowed.filter(|&(_, (bytes, _))| bytes > 0);
+        intervals.workspaces =
+            borrowed.map(|(at, (bytes, u))| Borrowed { step: Step(at as u32), node: u.node, bytes }).collect();
         Ok(intervals)
     }
 
@@ -426,7 +415,8 @@ fn illegal(problem: &Problem<'_>, gap: &Gap, what: &str) -> PlanError {
     }
 }
 
-fn check_drop(problem: &Problem<'_>, gap: &Gap) -> Result<(), PlanError> {
+/// What is dropped must be written anew by the use that ends its gap.
+pub(crate) fn check_drop(problem: &Problem<'_>, gap: &Gap) -> Result<(), PlanError> {
     if gap.to.writes && !gap.to.reads {
         return Ok(());
     }

@@ -10,7 +10,8 @@
 //! that it does.
 
 use crate::homes::is_home;
-use crate::stretch::{Away, Stretch};
+use crate::stretch::Stretch;
+use crate::{Liveness, MemoryPlan, Residency};
 use vdnn_graph::{Node, Program, Step, ValueId};
 use vdnn_tensor::Bytes;
 
@@ -63,27 +64,40 @@ pub(crate) fn most_bytes(program: &Program, node: &Node, undivided: &[bool]) -> 
     taken.into_iter().map(|root| program.aliases.storage_bytes(root)).sum()
 }
 
-/// Has stretches that begin when another one ends, at a step that may run in place, lie in its bytes. Each takes over one at
-/// most. What leaves for host memory is not overwritten, since its copy may still be under way.
-///
-/// `stretches` are in the order of their roots, and in time order within one.
-pub(crate) fn take_over(stretches: &mut [Stretch], aways: &[Away], pairs: &[(Step, Takeover)]) {
-    if pairs.is_empty() {
-        return;
+/// Where a plan has a storage take over another one: what is written there for the first time, or anew, and what is read for the last
+/// time or before it is written anew. Each takes over one at most. What leaves for host memory does not end so: its copy may still be
+/// under way when the kernel writes.
+pub(crate) fn taken_over(plan: &MemoryPlan, liveness: &Liveness) -> Vec<(Step, Takeover)> {
+    let dropped = |root: ValueId, step: Step| {
+        plan.gaps.get(&(root, plan.order[step.index()])).is_some_and(|residency| *residency == Residency::Drop)
+    };
+    let begins = |root: ValueId, step: Step| liveness.accesses(root)[0].step == step || dropped(root, step);
+    let ends = |root: ValueId, step: Step| {
+        let accesses = liveness.accesses(root);
+        let next = accesses.partition_point(|access| access.step <= step);
+        accesses.get(next).is_none_or(|next| dropped(root, next.step))
+    };
+    let mut taken: Vec<(Step, Takeover)> = Vec::new();
+    for &(step, pair) in liveness.takeovers() {
+        let same_step = taken.iter().rev().take_while(|other| other.0 == step);
+        let free = !same_step.map(|other| other.1).any(|other| other.from == pair.from || other.to == pair.to);
+        if free && begins(pair.to, step) && ends(pair.from, step) {
+            taken.push((step, pair));
+        }
     }
-    let (mut leaves, mut arrives) = (vec![false; stretches.len()], vec![false; stretches.len()]);
-    for away in aways {
-        (leaves[away.from], arrives[away.to]) = (true, true);
-    }
+    taken
+}
+
+/// Has stretches lie in the bytes of those that they take over. `stretches` are in the order of their roots, and in time order within
+/// one.
+pub(crate) fn take_over(stretches: &mut [Stretch], pairs: &[(Step, Takeover)]) {
+    let held = |stretches: &[Stretch], root: ValueId, step: Step| {
+        let after = stretches.partition_point(|stretch| (stretch.root, stretch.start) <= (root, step));
+        after.checked_sub(1).filter(|&at| stretches[at].root == root)
+    };
     for &(step, Takeover { from, to }) in pairs {
-        let held = |root: ValueId| {
-            let after = stretches.partition_point(|stretch| (stretch.root, stretch.start) <= (root, step));
-            after.checked_sub(1).filter(|&at| stretches[at].root == root)
-        };
-        let (Some(from), Some(to)) = (held(from), held(to)) else { continue };
-        let ends = stretches[from].end == step && stretches[from].next.is_none() && !leaves[from];
-        let begins = stretches[to].start == step && stretches[to].over.is_none() && !arrives[to];
-        if ends && begins {
+        let both = held(stretches, from, step).zip(held(stretches, to, step));
+        if let Some((from, to)) = both {
             (stretches[from].next, stretches[to].over) = (Some(to as u32), Some(from as u32));
         }
     }

@@ -49,6 +49,8 @@ pub(super) struct Sweep<'a> {
     /// By life: its place among all by seconds a byte of making it again, and how many of its reads lie behind.
     rank: Vec<u32>,
     read: Vec<u32>,
+    /// By life: the number of its storage's size.
+    size: Vec<u32>,
     /// Lives that go on across the step, by rank.
     going: Vec<u32>,
     /// By root: the read that comes next and its life, of the values that the storage holds; [`NOTHING`] if there is none.
@@ -69,7 +71,9 @@ impl<'a> Sweep<'a> {
         (0..).zip(&made).for_each(|(at, &i)| rank[i as usize] = at);
         made.sort_by_key(|&i| lives.values[i as usize].made);
         let (read, next) = (vec![0; lives.values.len()], vec![NOTHING; problem.program.graph.values().len()]);
-        Sweep { problem, lives, sizes, made, begun: 0, rank, read, going: Vec::new(), next }
+        let mut size = vec![0; lives.values.len()];
+        made.iter().for_each(|&i| size[i as usize] = sizes.number(bytes(i)));
+        Sweep { problem, lives, sizes, made, begun: 0, rank, read, size, going: Vec::new(), next }
     }
 
     /// Makes `members` what lies across a step, by seconds a byte of making it again. Each step is later than the one before.
@@ -103,7 +107,7 @@ impl<'a> Sweep<'a> {
             let (need, soonest) = self.next[life.root.index()];
             if soonest == i {
                 let own = self.problem.program.aliases.storage_bytes(life.root);
-                let (size, need) = (self.sizes.number(own), Some(need).filter(|&need| need != usize::MAX));
+                let (size, need) = (self.size[i as usize], Some(need).filter(|&need| need != usize::MAX));
                 members.push(Member { bytes: own as f64, size, ready: life.ready, need, again: life.again });
             }
         }

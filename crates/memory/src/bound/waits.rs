@@ -84,7 +84,8 @@ impl Look<'_> {
             return Vec::new();
         }
         let time = |member: &Member| of(member).map(|time| (time as u64) << 32 | u64::from(member.size));
-        let mut times: Vec<u64> = self.members.iter().filter_map(time).collect();
+        let mut times = Vec::with_capacity(self.members.len());
+        times.extend(self.members.iter().filter_map(time));
         times.sort_unstable();
         times
     }

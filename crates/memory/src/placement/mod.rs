@@ -15,6 +15,7 @@ mod planned;
 mod shelf;
 mod size_class;
 
+use std::cmp::Reverse;
 use vdnn_tensor::Bytes;
 
 /// How addresses are found.
@@ -75,9 +76,14 @@ fn extent(items: &[Item], offsets: &[Bytes]) -> Bytes {
 
 /// Indices of items in time order: earlier start first, then longer, then larger.
 fn time_order(items: &[Item]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by_key(|&i| (items[i].start, std::cmp::Reverse(items[i].end), std::cmp::Reverse(items[i].bytes), i));
-    order
+    sorted(items, |i| (items[i].start, Reverse(items[i].end), Reverse(items[i].bytes)))
+}
+
+/// Indices of items by a key, the first of equals first.
+fn sorted<K: Ord>(items: &[Item], key: impl Fn(usize) -> K) -> Vec<usize> {
+    let mut order: Vec<(K, usize)> = (0..items.len()).map(|i| (key(i), i)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, i)| i).collect()
 }
 
 #[cfg(test)]

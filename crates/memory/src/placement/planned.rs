@@ -8,7 +8,8 @@
 //! [`EXHAUSTIVE`] items the online pool in time order stands in.
 
 use super::shelf::{MOST, Shelf};
-use super::{Item, extent, first_fit, time_order};
+use super::{Item, extent, first_fit, sorted, time_order};
+use std::cell::LazyCell;
 use std::cmp::Reverse;
 use vdnn_tensor::Bytes;
 
@@ -36,14 +37,15 @@ pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, limit: Option
         return best.1;
     }
     let least = live_peak(items).saturating_add(base);
-    let (mut best_order, mut shelf) = (Vec::new(), Shelf::new(items, base, alignment));
+    let (mut best_order, mut is_its) = (Vec::new(), false);
+    let mut shelf = Shelf::new(items, base, alignment);
     for order in orders(items) {
         if best.0 <= least.max(enough) {
             break;
         }
         let candidate = lowest_free(items, &order, &mut shelf, best.0);
         if candidate.is_some() || best_order.is_empty() {
-            best_order = order;
+            (best_order, is_its) = (order, candidate.is_some());
         }
         best = candidate.unwrap_or(best);
     }
@@ -52,49 +54,46 @@ pub(super) fn place(items: &[Item], base: Bytes, alignment: Bytes, limit: Option
         return best.1;
     }
     let changes = (COMPARISONS / (items.len() * items.len())).min(CHANGES);
+    let start = if is_its { Some(best.clone()) } else { lowest_free(items, &best_order, &mut shelf, Bytes::MAX) };
     let mut keep = |found: (Bytes, Vec<Bytes>)| {
         if found.0 < best.0 {
             best = found;
         }
         best.0 <= near
     };
-    if !keep(improve(items, best_order, near, &mut shelf, changes)) && limit.is_none() && items.len() > FEW {
+    let improved = start.is_some_and(|start| keep(improve(items, best_order, start, near, &mut shelf, changes)));
+    if !improved && limit.is_none() && items.len() > FEW {
         let rounds = (COMPARISONS_LIFTING / (items.len() * items.len())).min(ROUNDS);
-        orders(items).into_iter().any(|order| keep(lift(items, order, near, &mut shelf, rounds)));
+        orders(items).any(|order| keep(lift(items, order, near, &mut shelf, rounds)));
     }
     best.1
 }
 
-/// The orders that are tried.
-fn orders(items: &[Item]) -> [Vec<usize>; 6] {
+/// The orders that are tried, each made when it is asked for.
+fn orders(items: &[Item]) -> impl Iterator<Item = Vec<usize>> + '_ {
     let span = |i: usize| u64::from(items[i].end - items[i].start) + 1;
     let bytes = |i: usize| Reverse(items[i].bytes);
-    let breadth = breadths(items);
-    let by_size = sorted(items, |i| (bytes(i), Reverse(span(i))));
-    let by_area = sorted(items, |i| Reverse(u128::from(items[i].bytes) * u128::from(span(i))));
-    let by_span = sorted(items, |i| (Reverse(span(i)), bytes(i)));
-    let by_breadth = sorted(items, |i| (Reverse(breadth[i]), bytes(i), Reverse(span(i))));
-    let by_breadth_and_span = sorted(items, |i| (Reverse(breadth[i]), Reverse(span(i)), bytes(i)));
-    [by_size, by_area, by_span, time_order(items), by_breadth, by_breadth_and_span]
+    let breadths = LazyCell::new(|| breadths(items));
+    let breadth = move |i: usize| Reverse(breadths[i]);
+    (0..6).map(move |number| match number {
+        0 => sorted(items, |i| (bytes(i), Reverse(span(i)))),
+        1 => sorted(items, |i| Reverse(u128::from(items[i].bytes) * u128::from(span(i)))),
+        2 => sorted(items, |i| (Reverse(span(i)), bytes(i))),
+        3 => time_order(items),
+        4 => sorted(items, |i| (breadth(i), bytes(i), Reverse(span(i)))),
+        _ => sorted(items, |i| (breadth(i), Reverse(span(i)), bytes(i))),
+    })
 }
 
-fn sorted<K: Ord>(items: &[Item], key: impl Fn(usize) -> K) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by_key(|&i| (key(i), i));
-    order
-}
-
-/// Changes an order until its extent is at most `near`, or so many changes were tried.
+/// Changes an order, whose extent and addresses these are, until its extent is at most `near`, or so many changes were tried.
 fn improve(
     items: &[Item],
     mut order: Vec<usize>,
+    (mut least, mut best): (Bytes, Vec<Bytes>),
     near: Bytes,
     shelf: &mut Shelf,
     changes: usize,
 ) -> (Bytes, Vec<Bytes>) {
-    let Some((mut least, mut best)) = lowest_free(items, &order, shelf, Bytes::MAX) else {
-        return (Bytes::MAX, Vec::new());
-    };
     let mut turn = 0;
     for _ in 0..changes {
         let top = |&at: &usize| items[order[at]].bytes > 0 && best[order[at]] + items[order[at]].bytes == least;
@@ -105,7 +104,7 @@ fn improve(
         // Those just before it first: they change least.
         let Some(&other) = others.iter().rev().nth(turn) else { break };
         order.swap(top, other);
-        if let Some(found) = lowest_free(items, &order, shelf, least) {
+        if let Some(found) = lowest_free_from(items, &order, (other, &best), shelf, least) {
             ((least, best), turn) = (found, 0);
         } else {
             order.swap(top, other);
@@ -138,29 +137,54 @@ fn lift(items: &[Item], mut order: Vec<usize>, near: Bytes, shelf: &mut Shelf, r
 /// Places items one by one at the lowest address free during their whole interval: the extent, and where. `None` as soon as
 /// the extent is not below `limit`.
 fn lowest_free(items: &[Item], order: &[usize], shelf: &mut Shelf, limit: Bytes) -> Option<(Bytes, Vec<Bytes>)> {
+    let nowhere = vec![shelf.floor(); items.len()];
+    lowest_free_from(items, order, (0, &nowhere), shelf, limit)
+}
+
+/// The same where the addresses of so many, the first in the order, are known.
+fn lowest_free_from(
+    items: &[Item],
+    order: &[usize],
+    (known, offsets): (usize, &[Bytes]),
+    shelf: &mut Shelf,
+    limit: Bytes,
+) -> Option<(Bytes, Vec<Bytes>)> {
     shelf.clear();
-    let mut offsets = vec![shelf.floor(); items.len()];
+    let mut offsets = offsets.to_vec();
     let mut extent = 0;
-    for &i in order {
-        let item = &items[i];
-        if item.bytes == 0 {
+    for (number, &i) in order.iter().enumerate() {
+        let bytes = items[i].bytes;
+        if bytes == 0 {
             continue;
         }
-        let at = shelf.lowest(i, item.bytes);
-        extent = extent.max(at + item.bytes);
+        if number >= known {
+            offsets[i] = shelf.lowest(i, bytes);
+        }
+        extent = extent.max(offsets[i] + bytes);
         if extent >= limit {
             return None;
         }
-        offsets[i] = at;
-        shelf.put(i, item.bytes, at);
+        shelf.put(i, bytes, offsets[i]);
     }
     Some((extent, offsets))
 }
 
 /// By item: the most bytes that any step of its time needs.
 fn breadths(items: &[Item]) -> Vec<Bytes> {
-    let live = live(items);
-    items.iter().map(|item| live[item.start as usize..=item.end as usize].iter().copied().max().unwrap_or(0)).collect()
+    // The most of 1, 2, 4 … steps from each on: two of these cover any time.
+    let mut most = vec![live(items)];
+    while let Some(last) = most.last()
+        && let half = 1 << (most.len() - 1)
+        && last.len() > half
+    {
+        most.push(last.iter().zip(&last[half..]).map(|(one, other)| *one.max(other)).collect());
+    }
+    let breadth = |item: &Item| {
+        let level = (item.end - item.start + 1).ilog2();
+        let of = &most[level as usize];
+        of[item.start as usize].max(of[item.end as usize + 1 - (1 << level)])
+    };
+    items.iter().map(breadth).collect()
 }
 
 /// The most bytes that any step needs: no placement has a smaller extent.
@@ -182,4 +206,40 @@ fn live(items: &[Item]) -> Vec<Bytes> {
         live as Bytes
     };
     change.into_iter().map(total).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn known_addresses_of_the_first_items_save_only_looking_for_them(
+            raw in prop::collection::vec((0u32..40, 0u32..15, 0u64..5000), 1..120),
+        ) {
+            let items: Vec<Item> =
+                raw.into_iter().map(|(start, len, bytes)| Item { start, end: start + len, bytes }).collect();
+            let shelf = &mut Shelf::new(&items, 100, 64);
+            for order in orders(&items) {
+                let whole = lowest_free(&items, &order, shelf, Bytes::MAX);
+                let (_, offsets) = whole.clone().unwrap();
+                // Of the rest nothing is known.
+                for known in [0, 1, items.len() / 2, items.len()] {
+                    let mut first = vec![shelf.floor(); items.len()];
+                    order[..known].iter().for_each(|&i| first[i] = offsets[i]);
+                    prop_assert_eq!(lowest_free_from(&items, &order, (known, &first), shelf, Bytes::MAX), whole.clone());
+                }
+            }
+        }
+
+        #[test]
+        fn breadths_are_the_most_of_each_time(raw in prop::collection::vec((0u32..90, 0u32..70, 0u64..5000), 0..60)) {
+            let items: Vec<Item> =
+                raw.into_iter().map(|(start, len, bytes)| Item { start, end: start + len, bytes }).collect();
+            let live = live(&items);
+            let most = |item: &Item| live[item.start as usize..=item.end as usize].iter().copied().max();
+            prop_assert_eq!(breadths(&items), items.iter().filter_map(most).collect::<Vec<_>>());
+        }
+    }
 }

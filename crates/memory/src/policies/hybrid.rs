@@ -27,7 +27,7 @@ use crate::joint::{Decision, Fate, Joint};
 use crate::recompute::First;
 use crate::{Infeasible, MemoryPlan, Problem, VariantId};
 use greedy::Greedy;
-use seeds::{paced_seeds, seeds, strided, ways};
+use seeds::{comes_again, paced_seeds, seeds, strided, ways};
 use std::collections::BTreeMap;
 use vdnn_graph::NodeId;
 use vdnn_tensor::Bytes;
@@ -155,7 +155,8 @@ fn glance(joint: &Joint<'_>, glances: usize) -> f64 {
     let Some(room) = joint.room() else { return f64::INFINITY };
     let seeds = seeds(joint);
     let every = seeds.len().div_ceil(glances).max(1);
-    let estimates = seeds.iter().step_by(every).filter_map(|decision| joint.estimate(decision, room));
+    let estimate = |seed: &Decision| joint.estimate_seed(seed, room, comes_again(seed));
+    let estimates = seeds.iter().step_by(every).filter_map(estimate);
     let best = estimates.fold(f64::INFINITY, f64::min);
     if is_near(joint, best) { Greedy::of(joint, room, looks(joint) / GLANCED).least(best).min(best) } else { best }
 }
@@ -311,7 +312,7 @@ impl<'a, 'b> Search<'a, 'b> {
         let least = self.best.as_ref().map_or(f64::INFINITY, |(seconds, _)| *seconds);
         let fastest = paced_seeds(self.joint)
             .into_iter()
-            .filter_map(|decision| Some((self.estimate(&decision, room)?, decision)))
+            .filter_map(|decision| Some((self.estimate_seed(&decision, room)?, decision)))
             .filter(|(seconds, _)| *seconds < least * (1.0 + PACED_SLOWER))
             .min_by(|a, b| a.0.total_cmp(&b.0));
         if let Some(start) = fastest.and_then(|(_, decision)| self.planned(decision)) {
@@ -331,7 +332,7 @@ impl<'a, 'b> Search<'a, 'b> {
             if self.perfect() {
                 break;
             }
-            let Some(seconds) = self.estimate(&decision, room) else { continue };
+            let Some(seconds) = self.estimate_seed(&decision, room) else { continue };
             // What seems perfect may be it: nothing else need be looked at then.
             if seconds <= self.joint.oracle() * (1.0 + PERFECT) && self.simulations > 0 {
                 self.planned(decision.clone());
@@ -349,9 +350,15 @@ impl<'a, 'b> Search<'a, 'b> {
         ranked
     }
 
-    fn estimate(&mut self, decision: &Decision, room: Bytes) -> Option<f64> {
+    fn estimate_seed(&mut self, seed: &Decision, room: Bytes) -> Option<f64> {
         self.estimates = self.estimates.checked_sub(1)?;
-        self.joint.estimate(decision, room)
+        self.joint.estimate_seed(seed, room, comes_again(seed))
+    }
+
+    /// Less than so many seconds.
+    fn estimate_below(&mut self, decision: &Decision, room: Bytes, limit: f64) -> Option<f64> {
+        self.estimates = self.estimates.checked_sub(1)?;
+        self.joint.estimate_below(decision, room, limit)
     }
 
     /// The decision's plan and simulated time, remembered if it is the best.
@@ -416,8 +423,8 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// The decision if it is estimated faster, with the simulated time still that of the one it came from.
     fn faster(&mut self, decision: Decision, best: &Planned) -> Option<Planned> {
-        let estimate = self.estimate(&decision, best.room)?;
-        (estimate < best.estimate).then_some(Planned { decision, estimate, ..*best })
+        let estimate = self.estimate_below(&decision, best.room, best.estimate)?;
+        Some(Planned { decision, estimate, ..*best })
     }
 
     /// Nothing is faster than the fastest kernels.

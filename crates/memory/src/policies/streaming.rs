@@ -8,6 +8,7 @@
 //! down. What stays has no copies at all, so nothing streams while everything fits.
 
 use super::optimal;
+use crate::compile::compile_unplaced;
 use crate::{Infeasible, MemoryPlan, Options, Problem, State, compile, step_time_bound};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -116,9 +117,11 @@ fn oracle(problem: &Problem<'_>) -> f64 {
 
 /// Seconds of the schedule that a plan makes; infinite when it makes none.
 pub(super) fn seconds(problem: &Problem<'_>, plan: &MemoryPlan) -> f64 {
-    let timeline = compile(problem, plan, "hybrid")
-        .ok()
-        .and_then(|schedule| simulate(&schedule, problem.of(plan).kernels, &problem.links).ok());
+    // Where copies have a budget below the device, what goes where is found with care; else addresses are nothing to the time.
+    let careful = problem.budgets.host.is_some();
+    let schedule = if careful { compile(problem, plan, "hybrid") } else { compile_unplaced(problem, plan, "hybrid") };
+    let timeline =
+        schedule.ok().and_then(|schedule| simulate(&schedule, problem.of(plan).kernels, &problem.links).ok());
     timeline.map_or(f64::INFINITY, |timeline| timeline.seconds)
 }
 

@@ -72,8 +72,7 @@ impl Search<'_, '_> {
             let repaired = greedy.repaired(moved.clone(), pinned, free);
             self.estimates = greedy.looks;
             let Some(decision) = repaired else { continue };
-            let Some(estimate) = self.estimate(&decision, best.room) else { continue };
-            if estimate < best.estimate * (1.0 - FASTER) {
+            if let Some(estimate) = self.estimate_below(&decision, best.room, best.estimate * (1.0 - FASTER)) {
                 return Some(Planned { decision, estimate, ..*best });
             }
         }

@@ -207,8 +207,8 @@ impl Search<'_, '_> {
     }
 
     fn look(&mut self, best: &mut Option<(f64, Shape)>, shape: Shape, room: Bytes) {
-        let seconds = self.estimate(&decision(self.joint, room, shape), room);
-        if let Some(seconds) = seconds.filter(|seconds| best.is_none_or(|(least, _)| *seconds < least)) {
+        let limit = best.map_or(f64::INFINITY, |(least, _)| least);
+        if let Some(seconds) = self.estimate_below(&decision(self.joint, room, shape), room, limit) {
             *best = Some((seconds, shape));
         }
     }

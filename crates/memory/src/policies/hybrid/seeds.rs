@@ -57,6 +57,11 @@ fn with_reserves(fates: &[Vec<Fate>]) -> Vec<Decision> {
     decisions
 }
 
+/// Whether a seed's fates come again later, with another reserve.
+pub(super) fn comes_again(seed: &Decision) -> bool {
+    RESERVES.last().is_some_and(|last| seed.reserve < *last)
+}
+
 /// How many decisions there are, where they are few enough to look at all.
 pub(super) fn ways(candidates: usize) -> Option<usize> {
     FATES.len().checked_pow(candidates as u32).filter(|&count| count <= EXHAUSTIVE)
