@@ -6,31 +6,37 @@ struct Taps { u32 channels, h, w, wh, ww, sh, sw, ph, pw; };
 #define TAPS u32 channels, u32 h, u32 w, u32 wh, u32 ww, u32 sh, u32 sw, u32 ph, u32 pw
 #define TAPS_PASSED (Taps{channels, h, w, wh, ww, sh, sw, ph, pw})
 
-// A block makes a strip of one row of y. What its windows see of a channel in one of their rows is a line; lines lie in shared
-// memory, `span` numbers each, in the order of y's channels: channel c' is number b = c' mod WW of line c' / WW.
-#define TILE_ELEMENTS 6144
+// A block makes a strip of a band of y, some rows of a sample. What its windows see of a row of a channel is a line, which several
+// rows of windows may see. Lines lie in shared memory, channel by channel, `span` numbers each.
+#define TILE_ELEMENTS 9216
+// Channels of y, with padding.
+#define MOST_PLACES 2048
 // Numbers of a line that a thread has on their way at a time.
 #define AHEAD 8
-#define STRIPS u32 packs, u32 strip, u32 span, u64 by_strips, u32 strips, u64 by_rows, u64 by_height, u64 by_width, u64 by_packs
-#define STRIPS_PASSED packs, strip, span, by_strips, strips, by_rows, by_height, by_width, by_packs
-// Where a window at a strip's beginning has the channels of a pack.
+// `high` rows of y are a band, of which a sample has `bands`; their windows see `tall` rows of x.
+#define STRIPS                                                                                                       \
+  u32 packs, u32 strip, u32 span, u64 by_strips, u32 strips, u32 high, u32 bands, u64 by_bands, u32 tall, u64 by_tall, \
+      u64 by_height, u64 by_width, u64 by_packs
+#define STRIPS_PASSED \
+  packs, strip, span, by_strips, strips, high, bands, by_bands, tall, by_tall, by_height, by_width, by_packs
+// Where a window at a strip's beginning, in the first row of a band, has the channels of a pack.
 template <int V> struct alignas(2 * V) Places { unsigned short of[V]; };
 template <int V, class S>
 DEVICE void unfold(const S* x, u64 xs, scalar* y, u64 ys, u32 rows, u32 columns, const Taps& k, STRIPS) {
   __shared__ scalar tile[TILE_ELEMENTS];
-  __shared__ __align__(16) unsigned short within[TILE_ELEMENTS];
-  u32 place = divide(blockIdx.x, by_strips), begin = (blockIdx.x - place * strips) * strip;
-  u32 n = divide(place, by_rows), i = place - n * rows, lines = k.channels * k.wh, channels = lines * k.ww;
+  __shared__ __align__(16) unsigned short within[MOST_PLACES];
+  u32 band = divide(blockIdx.x, by_strips), begin = (blockIdx.x - band * strips) * strip;
+  u32 n = divide(band, by_bands), top = (band - n * bands) * high, channels = k.channels * k.wh * k.ww;
   const S* of = x + n * xs;
-  for (u32 c = threadIdx.x; c < packs * V; c += THREADS) {
-    u32 line = divide(c, by_width);
-    within[c] = (unsigned short)(c < channels ? line * span + c - line * k.ww : 0);
+  for (u32 e = threadIdx.x; e < packs * V; e += THREADS) {
+    u32 row = divide(e, by_width), c = divide(row, by_height);
+    within[e] = (unsigned short)(e < channels ? (c * tall + row - c * k.wh) * span + e - row * k.ww : 0);
   }
   // A warp a line.
-  for (u32 line = threadIdx.x / 32; line < lines; line += THREADS / 32) {
-    u32 c = divide(line, by_height);
+  for (u32 line = threadIdx.x / 32; line < k.channels * tall; line += THREADS / 32) {
+    u32 c = divide(line, by_tall);
     // Places before x's beginning wrap to numbers beyond its end.
-    u32 row = i * k.sh + line - c * k.wh - k.ph, left = begin * k.sw - k.pw;
+    u32 row = top * k.sh + line - c * tall - k.ph, left = begin * k.sw - k.pw;
     const S* from = of + ((u64)c * k.h + row) * k.w;
     u32 wide = row < k.h ? k.w : 0;
     for (u32 first = threadIdx.x % 32; first < span; first += 32 * AHEAD) {
@@ -49,15 +55,19 @@ DEVICE void unfold(const S* x, u64 xs, scalar* y, u64 ys, u32 rows, u32 columns,
   }
   __syncthreads();
   u32 left = columns - begin, wide = left < strip ? left : strip;
-  for (u32 e = threadIdx.x; e < wide * packs; e += THREADS) {
-    u32 j = divide(e, by_packs), first = (e - j * packs) * V;
-    Places<V> at = *(const Places<V>*)(within + first);
-    float v[V];
+  for (u32 i = 0; i < high && top + i < rows; i++) {
+    const scalar* seen = tile + i * k.sh * span;
+    scalar* to = y + (((u64)n * rows + top + i) * columns + begin) * ys;
+    for (u32 e = threadIdx.x; e < wide * packs; e += THREADS) {
+      u32 j = divide(e, by_packs), first = (e - j * packs) * V;
+      Places<V> at = *(const Places<V>*)(within + first);
+      float v[V];
 #pragma unroll
-    for (u32 l = 0; l < V; l++) v[l] = first + l < channels ? (float)tile[at.of[l] + j * k.sw] : 0.f;
-    Pack<V> pack;
-    pack.put(v);
-    store<V>(y + ((u64)place * columns + begin + j) * ys + first, pack);
+      for (u32 l = 0; l < V; l++) v[l] = first + l < channels ? (float)seen[at.of[l] + j * k.sw] : 0.f;
+      Pack<V> pack;
+      pack.put(v);
+      store<V>(to + (u64)j * ys + first, pack);
+    }
   }
 }
 #define UNFOLD scalar *y, u64 ys, u32 rows, u32 columns, TAPS, STRIPS

@@ -8,8 +8,12 @@ use vdnn_graph::op::{Unfold, UnfoldGrad};
 use vdnn_tensor::{DType, MemoryOrder};
 
 const FILES: [&str; 3] = files!("unfold");
-/// Numbers of X, and places of channels, in shared memory: `TILE_ELEMENTS` in `unfold.cu`.
-const TILE: u64 = 6144;
+/// Numbers of X in shared memory: `TILE_ELEMENTS` in `unfold.cu`.
+const TILE: u64 = 9216;
+/// Channels of Y, whose places are in shared memory too: `MOST_PLACES` in `unfold.cu`.
+const PLACES: u64 = 2048;
+/// Rows of Y that a block makes at most.
+const HIGHEST: u64 = 4;
 /// Numbers in kernels stay below this.
 const LIMIT: u64 = (1 << 31) - 1;
 
@@ -21,7 +25,7 @@ pub(super) fn prepare(op: &Unfold, inputs: &[Operand<'_>], outputs: &[Operand<'_
     if y.elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let stored = u64::from(at_most(name, "what a pixel of Y holds, with padding", y.row(), TILE)?);
+    let stored = u64::from(at_most(name, "what a pixel of Y holds, with padding", y.row(), PLACES)?);
     let wide = lanes(y.ty);
     let packed = y.address.is_multiple_of(16) && y.row_stride.is_multiple_of(wide) && stored.is_multiple_of(wide);
     let lanes = if packed { wide } else { 1 };
@@ -33,35 +37,42 @@ pub(super) fn prepare(op: &Unfold, inputs: &[Operand<'_>], outputs: &[Operand<'_
     };
     let taps = taps(name, op, &x)?;
     let ([rows, columns], packs) = (op.output, stored / lanes);
-    let Strips { strip, span } = Strips::of(op, x.ty.shape.dim(1), columns)?;
-    let strips = columns.div_ceil(strip);
-    let blocks = y.samples().saturating_mul(rows).saturating_mul(strips);
-    at_most(name, "the number of rows", blocks, LIMIT)?;
+    let Strips { strip, span, high, tall } = Strips::of(op, x.ty.shape.dim(1))?;
+    let (strips, bands) = (columns.div_ceil(strip), rows.div_ceil(high));
+    let blocks = y.samples().saturating_mul(bands).saturating_mul(strips);
+    at_most(name, "the number of rows", y.samples().saturating_mul(rows).saturating_mul(strips), LIMIT)?;
     let mut args = [address_and_stride(&x), address_and_stride(&y)].concat();
     args.extend([rows, columns].map(|v| U32(v as u32)));
     args.extend(taps);
     args.extend([packs, strip, span].map(|v| U32(v as u32)));
     args.extend([divisor(strips as u32), U32(strips as u32)]);
-    args.extend([rows, op.window[0], op.window[1], packs].map(|v| divisor(v as u32)));
+    args.extend([U32(high as u32), U32(bands as u32), divisor(bands as u32), U32(tall as u32)]);
+    args.extend([tall, op.window[0], op.window[1], packs].map(|v| divisor(v as u32)));
     Ok(vec![KernelLaunch::new(name, file_of(y.ty.dtype, FILES), function, blocks, args)?].into())
 }
 
-/// How a row of Y is cut: columns of a strip, and what their windows see of a row of X.
+/// How Y is cut: columns of a strip and what their windows see of a row of X; rows of a band and rows of X that their windows see.
 #[derive(Debug, PartialEq, Eq)]
 struct Strips {
     strip: u64,
     span: u64,
+    high: u64,
+    tall: u64,
 }
 
 impl Strips {
-    /// Strips of equal width, as wide as shared memory allows.
-    fn of(op: &Unfold, channels: u64, columns: u64) -> Result<Self, KernelError> {
-        let ([height, width], stride) = (op.window, op.stride[1]);
+    /// Strips of equal width, as wide as shared memory allows, and bands as high as it allows then.
+    fn of(op: &Unfold, channels: u64) -> Result<Self, KernelError> {
+        let ([height, width], [down, right], [rows, columns]) = (op.window, op.stride, op.output);
         let lines = channels.saturating_mul(height);
         at_most("unfold", "what a window sees", lines.saturating_mul(width), TILE)?;
-        let most = (TILE / lines.max(1) - width) / stride + 1;
+        let most = (TILE / lines.max(1) - width) / right + 1;
         let strip = columns.div_ceil(columns.div_ceil(most));
-        Ok(Strips { strip, span: (strip - 1) * stride + width })
+        let span = (strip - 1) * right + width;
+        let tall = |high: u64| (high - 1).saturating_mul(down).saturating_add(height);
+        let fits = |high: &u64| channels.saturating_mul(span).saturating_mul(tall(*high)) <= TILE;
+        let high = (1..=HIGHEST.min(rows)).rev().find(fits).unwrap_or(1);
+        Ok(Strips { strip, span, high, tall: tall(high) })
     }
 }
 
@@ -122,16 +133,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strips_fit_shared_memory_and_cover_a_row() {
-        let of = |window, stride, channels, columns| {
+    fn strips_and_bands_fit_shared_memory_and_cover_a_map() {
+        let of = |window, stride, channels, output| {
             let (layout, dtype) = (Default::default(), DType::BF16);
-            let op = Unfold { window, stride, padding: [0; 2], output: [1, columns], dtype, layout };
-            Strips::of(&op, channels, columns)
+            let op = Unfold { window, stride, padding: [0; 2], output, dtype, layout };
+            Strips::of(&op, channels)
         };
-        assert_eq!(of([7, 2], [2, 2], 3, 115).unwrap(), Strips { strip: 115, span: 230 });
-        assert_eq!(of([3, 1], [1, 1], 3, 226).unwrap(), Strips { strip: 226, span: 226 });
-        let wide = of([7, 2], [2, 2], 3, 1000).unwrap();
-        assert!(wide.span * 21 <= TILE && wide.strip.saturating_mul(7) >= 1000, "{wide:?}");
-        assert!(of([90, 90], [1, 1], 1, 5).is_err());
+        let resnet = Strips { strip: 115, span: 230, high: 4, tall: 13 };
+        assert_eq!(of([7, 2], [2, 2], 3, [112, 115]).unwrap(), resnet);
+        assert_eq!(of([3, 1], [1, 1], 3, [224, 226]).unwrap(), Strips { strip: 226, span: 226, high: 4, tall: 6 });
+        assert_eq!(of([3, 1], [1, 1], 3, [2, 226]).unwrap().high, 2, "no more rows than there are");
+        let wide = of([7, 2], [2, 2], 3, [500, 1000]).unwrap();
+        assert!(wide.span * 3 * wide.tall <= TILE && wide.strip.saturating_mul(7) >= 1000, "{wide:?}");
+        assert!(of([90, 110], [1, 1], 1, [5, 5]).is_err());
     }
 }
