@@ -41,7 +41,7 @@ TALL_KERNEL batch_norm_stats_single(STATS) { stats<1>(STATS_PASSED); }
 
 template <int V, bool RELU>
 DEVICE void normalise(const scalar* x, u64 xs, COEFFICIENTS, scalar* y, u64 ys, COLUMNS, float eps) {
-  Piece at(COLUMNS_PASSED);
+  Piece at(COLUMNS_PASSED, FORWARD_FROM_END);
   const scalar* const in[1] = {x};
   const u64 strides[1] = {xs};
   Turns<V, 1, Nothing> turns(in, strides, at, Nothing());
@@ -67,7 +67,7 @@ KERNEL batch_norm_relu_single(FORWARD) { normalise<1, true>(FORWARD_PASSED); }
 // y = max(x · a + b + r, 0).
 #define ADD_FORWARD const scalar *x, u64 xs, COEFFICIENTS, const scalar *r, u64 rs, scalar *y, u64 ys, u8 *mask
 WIDE_KERNEL batch_norm_add_relu_packed(ADD_FORWARD, COLUMNS, float eps) {
-  Piece at(COLUMNS_PASSED);
+  Piece at(COLUMNS_PASSED, FORWARD_FROM_END);
   const scalar* const in[2] = {x, r};
   const u64 strides[2] = {xs, rs};
   Turns<PACK, 2, Nothing> turns(in, strides, at, Nothing());
@@ -151,10 +151,10 @@ template <int V> DEVICE void means(const float* mean, const Columns& at, float (
 #define SUMS MAPS, const float *gamma, const float *beta, COLUMNS, double *partial, PARAMETERS
 #define SUMS_PASSED MAPS_PASSED, gamma, beta, COLUMNS_PASSED, partial, PARAMETERS_PASSED
 template <int V> DEVICE void open_sums(SUMS) {
-  Dealt at(COLUMNS_PASSED, TALL_WIDE);
+  Dealt at(COLUMNS_PASSED, TALL);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
-  Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
+  Turns<V, 2, Nothing, 2> turns(in, strides, at, Nothing());
   float k[1][V];
   means<V>(mean, at, k);
   GradSums<V> sums;
@@ -162,18 +162,18 @@ template <int V> DEVICE void open_sums(SUMS) {
 #pragma unroll
     for (int l = 0; l < V; l++) sums.add(l, v[0][l], v[1][l], k[0][l]);
   });
-  finish_grad<TALL_WIDE, V, true>(sums, at, partial, PARAMETERS_PASSED);
+  finish_grad<TALL, V, true>(sums, at, partial, PARAMETERS_PASSED);
 }
-TALL_WIDE_KERNEL batch_norm_grad_sums_packed(SUMS) { open_sums<PACK>(SUMS_PASSED); }
-TALL_WIDE_KERNEL batch_norm_grad_sums_single(SUMS) { open_sums<1>(SUMS_PASSED); }
+TALL_KERNEL batch_norm_grad_sums_packed(SUMS) { open_sums<PACK>(SUMS_PASSED); }
+TALL_KERNEL batch_norm_grad_sums_single(SUMS) { open_sums<1>(SUMS_PASSED); }
 
 // Of half precision the mean's share is taken off in double, at the end: more threads fit than with another number a channel, and
 // it has no channels so far from zero beside their deviation that f32 would lose digits of the difference.
 template <int V> DEVICE void sums_by_sign(SUMS) {
-  Dealt at(COLUMNS_PASSED, TALL_LINED);
+  Dealt at(COLUMNS_PASSED, TALL);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
-  Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
+  Turns<V, 2, Nothing, 2> turns(in, strides, at, Nothing());
   float ab[2][V];
   lines<V>(mean, variance, gamma, beta, eps, at, ab);
   const bool TAKEN = sizeof(scalar) == 4;
@@ -187,17 +187,17 @@ template <int V> DEVICE void sums_by_sign(SUMS) {
       sums.add(l, v[0][l], d, TAKEN ? k[0][l] : 0.f);
     }
   });
-  finish_grad<TALL_LINED, V, TAKEN>(sums, at, partial, PARAMETERS_PASSED);
+  finish_grad<TALL, V, TAKEN>(sums, at, partial, PARAMETERS_PASSED);
 }
-TALL_LINED_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { sums_by_sign<PACK>(SUMS_PASSED); }
-TALL_LINED_KERNEL batch_norm_relu_grad_sums_single(SUMS) { sums_by_sign<1>(SUMS_PASSED); }
+TALL_KERNEL batch_norm_relu_grad_sums_packed(SUMS) { sums_by_sign<PACK>(SUMS_PASSED); }
+TALL_KERNEL batch_norm_relu_grad_sums_single(SUMS) { sums_by_sign<1>(SUMS_PASSED); }
 
 // The same sums of dy, or dy + second, where the mask has a bit. What goes through is written as dr and summed as written.
 template <int V, int N>
 DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], const u8* mask, u64 hw, u64 bytes, scalar* dr,
                        u64 drs, COLUMNS, double* partial, PARAMETERS) {
-  Dealt at(COLUMNS_PASSED, TALL_WIDE);
-  Turns<V, N, Bits<V>> turns(in, strides, at, Bits<V>{mask, at.pack, packs, hw, bytes});
+  Dealt at(COLUMNS_PASSED, TALL_PAIR);
+  Turns<V, N, Bits<V>, 2> turns(in, strides, at, Bits<V>{mask, at.pack, packs, hw, bytes});
   float k[1][V];
   means<V>(mean, at, k);
   GradSums<V> sums;
@@ -212,7 +212,7 @@ DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], co
     }
     store_columns<V>(dr, drs, row, at, d);
   });
-  finish_grad<TALL_WIDE, V, true>(sums, at, partial, PARAMETERS_PASSED);
+  finish_grad<TALL_PAIR, V, true>(sums, at, partial, PARAMETERS_PASSED);
 }
 #define GATED                                                                                                  \
   MAPS, const scalar *second, u64 seconds, const u8 *mask, u64 hw, u64 bytes, scalar *dr, u64 drs, COLUMNS, \
@@ -226,10 +226,10 @@ DEVICE void gated_sums(const scalar* const (&in)[N], const u64 (&strides)[N], co
   const scalar* const in[3] = {x, dy, second};      \
   const u64 strides[3] = {xs, dys, seconds};        \
   gated_sums<V>(GATED_PASSED)
-TALL_WIDE_KERNEL batch_norm_gated_sums_packed(GATED) { GATED_SUMS(PACK); }
-TALL_WIDE_KERNEL batch_norm_gated_sums_single(GATED) { GATED_SUMS(1); }
-TALL_WIDE_KERNEL batch_norm_gated_sums2_packed(GATED) { GATED_SUMS2(PACK); }
-TALL_WIDE_KERNEL batch_norm_gated_sums2_single(GATED) { GATED_SUMS2(1); }
+TALL_PAIR_KERNEL batch_norm_gated_sums_packed(GATED) { GATED_SUMS(PACK); }
+TALL_PAIR_KERNEL batch_norm_gated_sums_single(GATED) { GATED_SUMS(1); }
+TALL_PAIR_KERNEL batch_norm_gated_sums2_packed(GATED) { GATED_SUMS2(PACK); }
+TALL_PAIR_KERNEL batch_norm_gated_sums2_single(GATED) { GATED_SUMS2(1); }
 
 // dx = gamma / σ · (dy − dbeta / M − (x − mean) / σ · dgamma / M), M the elements of a channel, as dy · p + x · q + r.
 template <int V, int GATE>

@@ -2,7 +2,7 @@
 //! maps in each direction, sums and application.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{Columns, TALL, TALL_LINED, TALL_WIDE, partial_bytes};
+use super::nhwc::{Columns, TALL, TALL_PAIR, partial_bytes};
 use super::plan::{KernelArg, KernelLaunch, THREADS, at_most};
 use super::{KernelError, LaunchPlan, Operand, file_of, files, operands};
 use KernelArg::{F32, F64, U32, U64};
@@ -131,8 +131,7 @@ pub(super) fn prepare_grad(
     if of.parameters[0].elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let threads = if gate == Gate::Open { TALL_WIDE } else { TALL_LINED };
-    let cut = Columns::reducing(&[of.x, of.dy], threads);
+    let cut = Columns::reducing(&[of.x, of.dy], TALL);
     let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
     let [_, _, gamma, beta] = of.coefficients.map(U64);
     let args = [&maps[..], &[gamma, beta], &cut.args(name)?, &of.results(workspace, eps)].concat();
@@ -154,7 +153,7 @@ pub(super) fn prepare_gated_grad(
         return Ok(LaunchPlan::default());
     }
     let all: Vec<Operand<'_>> = [of.x, of.dy, gated.dr].into_iter().chain(gated.second).collect();
-    let cut = Columns::reducing(&all, TALL_WIDE);
+    let cut = Columns::reducing(&all, TALL_PAIR);
     let (sample, hw) = (of.x.sample(), of.x.channels().1);
     let second = gated.second.map_or([U64(0), U64(0)], |second| address_and_stride(&second));
     let mut args = [address_and_stride(&of.x), address_and_stride(&of.dy), second].concat();

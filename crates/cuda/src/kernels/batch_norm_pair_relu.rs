@@ -4,7 +4,7 @@
 //! through where dB will be. f32 in NCHW order puts the kernels of the single ops together. Both give the single ops' bits.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{Columns, TALL_WIDE, is_innermost, partial_bytes};
+use super::nhwc::{Columns, TALL_PAIR, is_innermost, partial_bytes};
 use super::plan::{KernelArg, KernelLaunch, THREADS, at_most};
 use super::{KernelError, LaunchPlan, Operand, add, batch_norm, batch_norm_relu, file_of, files, operands, relu};
 use KernelArg::{F32, U32, U64};
@@ -113,7 +113,7 @@ impl Gradient<'_> {
     fn sums(&self, op: &BatchNormPair, workspace: u64) -> Result<KernelLaunch, KernelError> {
         let ([a, b], [_, through]) = (self.maps, self.gradients);
         let all: Vec<Operand<'_>> = [a, b, self.dy, through].into_iter().chain(self.second).collect();
-        let cut = Columns::reducing(&all, TALL_WIDE);
+        let cut = Columns::reducing(&all, TALL_PAIR);
         let (sample, hw) = (a.sample(), a.channels().1);
         let second = self.second.map_or([U64(0), U64(0)], |second| address_and_stride(&second));
         let mut args = [a, b, self.dy].map(|o| address_and_stride(&o)).concat();

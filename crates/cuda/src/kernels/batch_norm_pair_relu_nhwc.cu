@@ -22,7 +22,7 @@ struct Norm {
 // y = max(a · p + q + (b · r + s), 0).
 #define FORWARD const scalar *a, u64 as, NORM_A, const scalar *b, u64 bs, NORM_B, scalar *y, u64 ys, u8 *mask
 WIDE_KERNEL batch_norm_pair_relu_packed(FORWARD, COLUMNS, EPSILONS) {
-  Piece at(COLUMNS_PASSED);
+  Piece at(COLUMNS_PASSED, FORWARD_FROM_END);
   const scalar* const in[2] = {a, b};
   const u64 strides[2] = {as, bs};
   Turns<PACK, 2, Nothing> turns(in, strides, at, Nothing());
@@ -88,8 +88,8 @@ DEVICE void pair_sums(const scalar* const (&in)[N], const u64 (&strides)[N], con
                       scalar* through, u64 throughs, COLUMNS, double* partial, const float* mean_a, const float* variance_a,
                       float* dgamma_a, float* dbeta_a, const float* mean_b, const float* variance_b, float* dgamma_b,
                       float* dbeta_b, EPSILONS) {
-  Dealt at(COLUMNS_PASSED, TALL_WIDE);
-  Turns<V, N, Bits<V>, ROWS_AHEAD> turns(in, strides, at, Bits<V>{mask, at.pack, packs, hw, bytes});
+  Dealt at(COLUMNS_PASSED, TALL_PAIR);
+  Turns<V, N, Bits<V>, 1> turns(in, strides, at, Bits<V>{mask, at.pack, packs, hw, bytes});
   float k[2][V], sum[3][V];
   by_channel<V>(at, [&](u32 c, float (&made)[2]) {
     made[0] = mean_a[c];
@@ -110,7 +110,7 @@ DEVICE void pair_sums(const scalar* const (&in)[N], const u64 (&strides)[N], con
     }
     store_columns<V>(through, throughs, row, at, d);
   });
-  sum_columns<TALL_WIDE, V>(sum, at, partial, [&](u32 c, const double (&sum)[3]) {
+  sum_columns<TALL_PAIR, V>(sum, at, partial, [&](u32 c, const double (&sum)[3]) {
     dgamma_a[c] = (float)(sum[1] / sqrt((double)variance_a[c] + eps_a));
     dgamma_b[c] = (float)(sum[2] / sqrt((double)variance_b[c] + eps_b));
     dbeta_a[c] = dbeta_b[c] = (float)sum[0];
@@ -124,10 +124,10 @@ DEVICE void pair_sums(const scalar* const (&in)[N], const u64 (&strides)[N], con
   const scalar* const in[4] = {a, b, dy, second};  \
   const u64 strides[4] = {as, bs, dys, seconds};   \
   pair_sums<V>(in, strides, SUMS_PASSED)
-TALL_WIDE_KERNEL batch_norm_pair_sums_packed(SUMS) { PAIR_SUMS(PACK); }
-TALL_WIDE_KERNEL batch_norm_pair_sums_single(SUMS) { PAIR_SUMS(1); }
-TALL_WIDE_KERNEL batch_norm_pair_sums2_packed(SUMS) { PAIR_SUMS2(PACK); }
-TALL_WIDE_KERNEL batch_norm_pair_sums2_single(SUMS) { PAIR_SUMS2(1); }
+TALL_PAIR_KERNEL batch_norm_pair_sums_packed(SUMS) { PAIR_SUMS(PACK); }
+TALL_PAIR_KERNEL batch_norm_pair_sums_single(SUMS) { PAIR_SUMS(1); }
+TALL_PAIR_KERNEL batch_norm_pair_sums2_packed(SUMS) { PAIR_SUMS2(PACK); }
+TALL_PAIR_KERNEL batch_norm_pair_sums2_single(SUMS) { PAIR_SUMS2(1); }
 
 // p, q, r of a channel: dx = d · p + x · q + r, as batch_norm_nhwc.cu has it.
 DEVICE void slopes(const Norm& of, const float* dgamma, const float* dbeta, float inverse_count, u32 c, float* made) {

@@ -152,7 +152,7 @@ DEVICE void store_places(u8* at, const Halves<PACK>& place) {
 #define FORWARD const scalar *x, u64 xs, COEFFICIENTS, scalar *y, u64 ys, u8 *indices, COLUMNS, float eps, SIZES
 #define FORWARD_PASSED x, xs, mean, variance, gamma, beta, y, ys, indices, COLUMNS_PASSED, eps, SIZES_PASSED
 template <int V, int K> DEVICE void norm_pool(FORWARD) {
-  Piece at(COLUMNS_PASSED);
+  Piece at(COLUMNS_PASSED, FORWARD_FROM_END);
   float ab[2][V];
   lines<V>(mean, variance, gamma, beta, eps, at, ab);
   if (at.turns == 0) return;

@@ -1,7 +1,7 @@
 //! The bias of convolutions and linear layers, added in place after them, and its gradient; both with ReLU too.
 
 use super::elementwise::address_and_stride;
-use super::nhwc::{self, Columns, TALL, TALL_PAIR, is_innermost};
+use super::nhwc::{self, Columns, TALL, is_innermost};
 use super::plan::{KernelArg, KernelLaunch, Reduction, Rows, THREADS, divisor, partial_bytes, sample_len};
 use super::{KernelError, LaunchPlan, Operand, Takes, check, file_of, files, operands, relu};
 use vdnn_tensor::{Bytes, TensorType};
@@ -64,7 +64,7 @@ pub(super) fn prepare_relu_grad(
         let gate = relu::prepare_grad(&[y, dy], &[dz])?;
         return Ok([gate.launches, prepare_grad(&[dz], &[db], workspace)?.launches].concat().into());
     }
-    let cut = Columns::reducing(&[y, dy, dz], TALL_PAIR);
+    let cut = Columns::reducing(&[y, dy, dz], TALL);
     let maps = [address_and_stride(&y), address_and_stride(&dy), address_and_stride(&dz)].concat();
     let args = [&maps[..], &cut.args(op)?, &[workspace, db.address].map(KernelArg::U64)].concat();
     let function = cut.pick("relu_bias_grad_packed", "relu_bias_grad_single");

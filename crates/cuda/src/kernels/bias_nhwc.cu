@@ -47,10 +47,10 @@ TALL_KERNEL bias_grad_single(BIAS_GRAD) { bias_grad<1>(BIAS_GRAD_PASSED); }
   const scalar *y, u64 ys, const scalar *dy, u64 dys, scalar *dz, u64 dzs, COLUMNS, double *partial, float *db
 #define RELU_BIAS_GRAD_PASSED y, ys, dy, dys, dz, dzs, COLUMNS_PASSED, partial, db
 template <int V> DEVICE void relu_bias_grad(RELU_BIAS_GRAD) {
-  Dealt at(COLUMNS_PASSED, TALL_PAIR);
+  Dealt at(COLUMNS_PASSED, TALL);
   const scalar* const in[2] = {y, dy};
   const u64 strides[2] = {ys, dys};
-  Turns<V, 2, Nothing> turns(in, strides, at, Nothing());
+  Turns<V, 2, Nothing, 2> turns(in, strides, at, Nothing());
   float sum[1][V];
 #pragma unroll
   for (int l = 0; l < V; l++) sum[0][l] = 0.f;
@@ -63,7 +63,7 @@ template <int V> DEVICE void relu_bias_grad(RELU_BIAS_GRAD) {
     }
     store_columns<V>(dz, dzs, row, at, d);
   });
-  sum_columns<TALL_PAIR, V>(sum, at, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
+  sum_columns<TALL, V>(sum, at, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
 }
-TALL_PAIR_KERNEL relu_bias_grad_packed(RELU_BIAS_GRAD) { relu_bias_grad<PACK>(RELU_BIAS_GRAD_PASSED); }
-TALL_PAIR_KERNEL relu_bias_grad_single(RELU_BIAS_GRAD) { relu_bias_grad<1>(RELU_BIAS_GRAD_PASSED); }
+TALL_KERNEL relu_bias_grad_packed(RELU_BIAS_GRAD) { relu_bias_grad<PACK>(RELU_BIAS_GRAD_PASSED); }
+TALL_KERNEL relu_bias_grad_single(RELU_BIAS_GRAD) { relu_bias_grad<1>(RELU_BIAS_GRAD_PASSED); }

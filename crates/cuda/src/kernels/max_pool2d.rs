@@ -1,7 +1,7 @@
 //! Max pooling and its gradient, from X and Y or from indices. Half precision has channels innermost, f32
 //! either order.
 
-use super::nhwc::{self, Columns, Pixels, TALL_WIDE, is_innermost};
+use super::nhwc::{self, Columns, Pixels, TALL_PAIR, is_innermost};
 use super::plan::{KernelArg, KernelLaunch, LaunchPlan, SAMPLE_LIMIT, at_most, divisor};
 use super::window::{addresses, geometry, pixels, size};
 use super::{KernelError, Operand, bias, file_of, files, operands, relu};
@@ -132,7 +132,7 @@ pub(super) fn prepare_relu_bias_grad(
         let sums = workspace + y.ty.bytes().next_multiple_of(ALIGNMENT);
         return Ok([gate.launches, spread.launches, bias::prepare_grad(&[dz], &[db], sums)?.launches].concat().into());
     }
-    let cut = Columns::reducing(&[y, dy, dz, indices], TALL_WIDE);
+    let cut = Columns::reducing(&[y, dy, dz, indices], TALL_PAIR);
     at_most(name, "the number of windows", cut.rows, SAMPLE_LIMIT)?;
     let columns = y.ty.shape.dim(3) as u32;
     let maps = [addresses(&[y, dy]), vec![KernelArg::U64(indices.address)], addresses(&[dz])].concat();

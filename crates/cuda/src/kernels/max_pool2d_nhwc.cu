@@ -337,10 +337,10 @@ template <int V> struct Places {
       double *partial, float *db
 #define RELU_BIAS_PASSED y, ys, dy, dys, indices, dz, dzs, COLUMNS_PASSED, columns, by_columns, partial, db
 template <int V> DEVICE void relu_bias_grad(RELU_BIAS) {
-  Dealt at(COLUMNS_PASSED, TALL_WIDE);
+  Dealt at(COLUMNS_PASSED, TALL_PAIR);
   const scalar* const in[2] = {y, dy};
   const u64 strides[2] = {ys, dys};
-  Turns<V, 2, Places<V>> turns(in, strides, at, Places<V>{indices, at.pack, packs});
+  Turns<V, 2, Places<V>, 2> turns(in, strides, at, Places<V>{indices, at.pack, packs});
   float sum[1][V];
 #pragma unroll
   for (int l = 0; l < V; l++) sum[0][l] = 0.f;
@@ -361,7 +361,7 @@ template <int V> DEVICE void relu_bias_grad(RELU_BIAS) {
       store_columns<V>(dz, dzs, pixel + tap / 2 * 2 * columns + tap % 2, at, here);
     }
   });
-  sum_columns<TALL_WIDE, V>(sum, at, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
+  sum_columns<TALL_PAIR, V>(sum, at, partial, [&](u32 c, const double (&sum)[1]) { db[c] = (float)sum[0]; });
 }
-TALL_WIDE_KERNEL max_pool2d_relu_bias_grad_packed(RELU_BIAS) { relu_bias_grad<PACK>(RELU_BIAS_PASSED); }
-TALL_WIDE_KERNEL max_pool2d_relu_bias_grad_single(RELU_BIAS) { relu_bias_grad<1>(RELU_BIAS_PASSED); }
+TALL_PAIR_KERNEL max_pool2d_relu_bias_grad_packed(RELU_BIAS) { relu_bias_grad<PACK>(RELU_BIAS_PASSED); }
+TALL_PAIR_KERNEL max_pool2d_relu_bias_grad_single(RELU_BIAS) { relu_bias_grad<1>(RELU_BIAS_PASSED); }

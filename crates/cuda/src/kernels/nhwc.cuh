@@ -11,18 +11,14 @@
 // Packs side by side in a tile at most.
 #define WIDEST 32
 
-// Threads of a block that sums: one block a multiprocessor. Of 64 registers a thread for one map, 80 for two, 96 for two with
-// numbers of each channel, 128 for more, 168 for what a thread keeps from row to row.
+// Threads of a block that sums: one block a multiprocessor. Of 64 registers a thread for one map or two, 80 for more, 168 for what
+// a thread keeps from row to row.
 #define TALL 1024
 #define TALL_PAIR 768
-#define TALL_LINED 640
-#define TALL_WIDE 512
 #define TALL_HELD 384
 #define TALL_KERNEL extern "C" __global__ void __launch_bounds__(TALL, 1)
 #define TALL_PAIR_KERNEL extern "C" __global__ void __launch_bounds__(TALL_PAIR, 1)
-#define TALL_LINED_KERNEL extern "C" __global__ void __launch_bounds__(TALL_LINED, 1)
 #define TALL_HELD_KERNEL extern "C" __global__ void __launch_bounds__(TALL_HELD, 1)
-#define TALL_WIDE_KERNEL extern "C" __global__ void __launch_bounds__(TALL_WIDE, 1)
 
 // Last the turns of a tile, and divisors: a launch over a small map is over before a division would be.
 #define COLUMNS \
@@ -55,10 +51,18 @@ struct Columns {
   }
 };
 
-// One turn of `each` rows, for what happens to each element by itself.
+// Forward begins with what a cache is likely to have of its map. Convolutions write theirs from the beginning to the end; sums read
+// them the other way, but in f16 convolutions make the statistics (docs/decisions/0026).
+#ifdef ELEMENT_F16
+#define FORWARD_FROM_END true
+#else
+#define FORWARD_FROM_END false
+#endif
+
+// One turn of `each` rows, for what happens to each element by itself, from the map's beginning to its end or the other way.
 struct Piece : Columns {
-  DEVICE Piece(COLUMNS) : Columns(COLUMNS_PASSED, THREADS) {
-    row += (u64)stretch * each;
+  DEVICE Piece(COLUMNS, bool from_end = false) : Columns(COLUMNS_PASSED, THREADS) {
+    row += (u64)(from_end ? stretches - 1 - stretch : stretch) * each;
     leap = 0;
     turns = active() && row < end;
   }
@@ -339,7 +343,7 @@ DEVICE void sum_columns(const float (&mine)[M][V], const Columns& at, double* pa
     total = {};
     // With 64 channels in packs, about the most that a thread has to add up: all of it is read at once.
     u32 count = adder.group < adder.groups && adder.inside ? at.stretches : 0;
-    add_up<V == 1 ? 4 : T == TALL_WIDE && M < 3 ? 17 : 9>(count, adder.group, adder.groups, total,
+    add_up<V == 1 ? 4 : T == TALL_PAIR && M < 3 ? 11 : 9>(count, adder.group, adder.groups, total,
                                                           [&](u32 s) { return place[s * apart]; });
     add_groups(at.stretches < adder.groups ? at.stretches : adder.groups, adder, shared, total);
   }

@@ -24,12 +24,10 @@ const SECOND: u64 = 64 << 10;
 /// Bytes side by side in a tile of a small map at least, with one stretch and with several: a sector of the cache, and two.
 const SHORTEST_LINES: [u64; 2] = [32, 64];
 
-/// Threads of a block that sums: of one map, with 64 registers each; of two, with 80; of two with numbers of each channel, with 96;
-/// of more, with 128. All fill a multiprocessor.
+/// Threads of a block that sums: of one map or two, with 64 registers each; of more, with 80; with 168 where a thread keeps something
+/// from row to row. All fill a multiprocessor.
 pub(super) const TALL: u32 = 1024;
 pub(super) const TALL_PAIR: u32 = 768;
-pub(super) const TALL_LINED: u32 = 640;
-pub(super) const TALL_WIDE: u32 = 512;
 pub(super) const TALL_HELD: u32 = 384;
 
 /// Whether kernels with channels innermost take such maps: half precision, which has no others, and f32 in NHWC order.
@@ -326,7 +324,7 @@ mod tests {
             for pixels in [0, 1, 2, 7, 30, 56] {
                 let ty = half([3, channels, pixels, pixels]);
                 for address in [0, 2] {
-                    let cut = Columns::reducing(&[Operand::contiguous(&ty, address)], TALL_WIDE);
+                    let cut = Columns::reducing(&[Operand::contiguous(&ty, address)], TALL_PAIR);
                     assert!(cut.tiles * cut.width >= cut.packs && cut.width <= WIDEST && cut.stretches >= 1, "{cut:?}");
                     assert!(address == 2 || cut.stretches == 1 || blocks(&cut) <= 132, "{cut:?}");
                     assert!(cut.stretches <= cut.rows.max(1), "{cut:?}");
