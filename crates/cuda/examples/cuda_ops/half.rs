@@ -15,14 +15,21 @@ use vdnn_tensor::{DType, Layout, MemoryOrder};
 /// Cases of `ops` without a kernel for channels innermost.
 const NOT_IN_HALF: [&str; 2] = ["local_response_norm", "views"];
 
-pub fn run(report: &mut Report) -> Outcome {
+/// A part of `half`: its name, its type, and limits of the root mean square and of the worst element.
+type Arithmetic = (&'static str, DType, [f64; 2]);
+
+/// All of them, or the one of that name.
+pub fn run(report: &mut Report, only: Option<&str>) -> Outcome {
     let mut gpu = Gpu::open()?;
     // Root mean squares of two (bf16) and four (f16) units of the last place, since cases round several times one after the
     // other; the worst element may be ten units off.
     // What is multiplied in tf32 is rounded to ten bits before; all else is f32.
-    for (number, (dtype, limits)) in
-        [(DType::BF16, [8e-3, 4e-2]), (DType::F16, [2e-3, 5e-3]), (DType::F32, [2e-3, 1e-2])].into_iter().enumerate()
-    {
+    let all: [Arithmetic; 3] =
+        [("bf16", DType::BF16, [8e-3, 4e-2]), ("f16", DType::F16, [2e-3, 5e-3]), ("tf32", DType::F32, [2e-3, 1e-2])];
+    for (number, (arithmetic, dtype, limits)) in all.into_iter().enumerate() {
+        if only.is_some_and(|only| only != arithmetic) {
+            continue;
+        }
         let mut cases = of_maps();
         cases.retain(|(name, _)| !NOT_IN_HALF.iter().any(|prefix| name.starts_with(prefix)));
         fused(&mut cases);
@@ -50,7 +57,6 @@ pub fn run(report: &mut Report) -> Outcome {
                 let limits = if dtype == DType::F32 && !multiplies(&inner) { [3e-5, 3e-4] } else { limits };
                 gpu.compare_inner(inner, rounded, limits)
             });
-            let arithmetic = if dtype == DType::F32 { "tf32" } else { dtype.name() };
             report.outcome(&format!("{arithmetic} {name}"), outcome);
         }
     }

@@ -1,8 +1,8 @@
 //! Runs every op, then whole networks under all policies, on the GPU and on the CPU, and compares.
 //!
 //! Prints one JSON line a case and a table with PASS or FAIL at the end; exits 1 on FAIL or without a GPU. Parts are chosen
-//! by name (`ops half pieces nets policies memory feeding disk profile cases model account`); without names all but the last two run, which
-//! take further words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
+//! by name (`ops half pieces nets policies memory feeding disk profile cases model account`, and `bf16`, `f16`, `tf32` of `half`); without
+//! names all but the last two run, which take further words: `model NAME BATCH POLICY` and `account NAME BATCH POLICY [BUDGET IN MiB] , NAME …`. `VDNN_CUDNN_PATH` chooses the cuDNN, `VDNN_CACHE_DIR` where measurements are kept.
 
 mod account;
 mod build;
@@ -102,7 +102,8 @@ pub fn relative_error(got: &[f32], want: &[f32]) -> f64 {
 fn run(part: &str, words: &[String], report: &mut Report) -> Outcome {
     match part {
         "ops" => ops::run(report),
-        "half" => half::run(report),
+        "half" => half::run(report, None),
+        "bf16" | "f16" | "tf32" => half::run(report, Some(part)),
         "pieces" => pieces::run(report),
         "nets" => nets::run(report),
         "policies" => policies::run(report),
@@ -114,7 +115,7 @@ fn run(part: &str, words: &[String], report: &mut Report) -> Outcome {
         "model" => model::run(report, words),
         "account" => account::run(report, words),
         other => Err(format!(
-            "expected ops, half, pieces, nets, policies, memory, feeding, disk, profile, cases, model or account, found {other}"
+            "expected ops, half, bf16, f16, tf32, pieces, nets, policies, memory, feeding, disk, profile, cases, model or account, found {other}"
         )
         .into()),
     }
