@@ -151,7 +151,7 @@ template <int V> DEVICE void means(const float* mean, const Columns& at, float (
 #define SUMS MAPS, const float *gamma, const float *beta, COLUMNS, double *partial, PARAMETERS
 #define SUMS_PASSED MAPS_PASSED, gamma, beta, COLUMNS_PASSED, partial, PARAMETERS_PASSED
 template <int V> DEVICE void open_sums(SUMS) {
-  Dealt at(COLUMNS_PASSED, TALL);
+  Dealt at(COLUMNS_PASSED, TALL_PAIR);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
   Turns<V, 2, Nothing, 2> turns(in, strides, at, Nothing());
@@ -162,10 +162,10 @@ template <int V> DEVICE void open_sums(SUMS) {
 #pragma unroll
     for (int l = 0; l < V; l++) sums.add(l, v[0][l], v[1][l], k[0][l]);
   });
-  finish_grad<TALL, V, true>(sums, at, partial, PARAMETERS_PASSED);
+  finish_grad<TALL_PAIR, V, true>(sums, at, partial, PARAMETERS_PASSED);
 }
-TALL_KERNEL batch_norm_grad_sums_packed(SUMS) { open_sums<PACK>(SUMS_PASSED); }
-TALL_KERNEL batch_norm_grad_sums_single(SUMS) { open_sums<1>(SUMS_PASSED); }
+TALL_PAIR_KERNEL batch_norm_grad_sums_packed(SUMS) { open_sums<PACK>(SUMS_PASSED); }
+TALL_PAIR_KERNEL batch_norm_grad_sums_single(SUMS) { open_sums<1>(SUMS_PASSED); }
 
 // Of half precision the mean's share is taken off in double, at the end: more threads fit than with another number a channel, and
 // it has no channels so far from zero beside their deviation that f32 would lose digits of the difference.

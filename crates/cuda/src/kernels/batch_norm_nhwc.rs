@@ -131,7 +131,8 @@ pub(super) fn prepare_grad(
     if of.parameters[0].elements() == 0 {
         return Ok(LaunchPlan::default());
     }
-    let cut = Columns::reducing(&[of.x, of.dy], TALL);
+    // Sums without a sign are cut as those with a mask and those of a pair: a pair has the bits of one norm after the other.
+    let cut = Columns::reducing(&[of.x, of.dy], if gate == Gate::Open { TALL_PAIR } else { TALL });
     let maps = [address_and_stride(&of.x), address_and_stride(&of.dy)].concat();
     let [_, _, gamma, beta] = of.coefficients.map(U64);
     let args = [&maps[..], &[gamma, beta], &cut.args(name)?, &of.results(workspace, eps)].concat();

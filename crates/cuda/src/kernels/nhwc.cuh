@@ -11,8 +11,8 @@
 // Packs side by side in a tile at most.
 #define WIDEST 32
 
-// Threads of a block that sums: one block a multiprocessor. Of 64 registers a thread for one map or two, 80 for more, 168 for what
-// a thread keeps from row to row.
+// Threads of a block that sums: one block a multiprocessor. Of 64 registers a thread for one map or two, 80 for two or more, 168 for
+// what a thread keeps from row to row. Batch norm's sums without a sign, with a mask and of a pair have as many, and so the same bits.
 #define TALL 1024
 #define TALL_PAIR 768
 #define TALL_HELD 384

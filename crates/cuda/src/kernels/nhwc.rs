@@ -24,7 +24,7 @@ const SECOND: u64 = 64 << 10;
 /// Bytes side by side in a tile of a small map at least, with one stretch and with several: a sector of the cache, and two.
 const SHORTEST_LINES: [u64; 2] = [32, 64];
 
-/// Threads of a block that sums: of one map or two, with 64 registers each; of more, with 80; with 168 where a thread keeps something
+/// Threads of a block that sums: of one map, or two, with 64 registers each; of two or more, with 80; with 168 where a thread keeps something
 /// from row to row. All fill a multiprocessor.
 pub(super) const TALL: u32 = 1024;
 pub(super) const TALL_PAIR: u32 = 768;
