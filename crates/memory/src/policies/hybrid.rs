@@ -50,8 +50,9 @@ const NEAR_FATES: [Fate; 8] = [
 const NEAR: f64 = 0.1;
 /// Looks at the fullest step in a greedy search, in steps.
 const LOOKED_STEPS: usize = 1_000_000;
-/// How many times as many of a short program.
-const WIDE: usize = 2;
+/// How many times as many of a short program, and as many estimates from its starts on, where its floor is near.
+const WIDE_LOOKS: usize = 4;
+const WIDE_ESTIMATES: usize = 2;
 /// Of those, one in so many for a glance.
 const GLANCED: usize = 20;
 /// Estimates that improving a seed deserves, for each candidate: decides how many seeds are improved, two at least.
@@ -67,6 +68,8 @@ const GLANCED_STEPS: usize = 30_000;
 /// Estimates for paced seeds and what comes of them, in steps, and their simulations.
 const PACED_STEPS: usize = 700_000;
 const PACED_SIMULATIONS: usize = 20;
+/// Ends of climbs from which exchanges begin.
+const EXCHANGED: usize = 4;
 /// By how much such a seed may be slower than all there is and still be gone on from, as a share.
 const PACED_SLOWER: f64 = 0.02;
 /// Seconds over the oracle's, as a share, that are rounding.
@@ -178,7 +181,7 @@ fn is_short(joint: &Joint<'_>) -> bool {
 
 /// Looks that a greedy search has.
 fn looks(joint: &Joint<'_>) -> usize {
-    let wide = if is_short(joint) { WIDE } else { 1 };
+    let wide = if is_short(joint) { WIDE_LOOKS } else { 1 };
     wide * (LOOKED_STEPS / joint.problem.program.n_steps().max(1)).clamp(20, 10_000)
 }
 
@@ -284,6 +287,9 @@ impl<'a, 'b> Search<'a, 'b> {
             starts.extend(self.planned(decision));
         }
         starts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        if self.near && is_short(self.joint) {
+            self.estimates *= WIDE_ESTIMATES;
+        }
         let climbs = self.estimates / (MOVES_A_CANDIDATE * self.joint.candidates.len().max(1));
         let climbs = climbs.clamp(2, STARTS);
         if self.joint.copies_delay() {
@@ -296,9 +302,10 @@ impl<'a, 'b> Search<'a, 'b> {
             let share = self.estimates / (count - index);
             reached.push(self.climb(start, share));
         }
-        let best = reached.into_iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        if let Some(best) = best.filter(|_| self.near && is_short(self.joint)) {
-            self.exchange(best);
+        reached.sort_by(|a: &Planned, b| a.seconds.total_cmp(&b.seconds));
+        // The best of them need not be where most can be exchanged.
+        if self.near && is_short(self.joint) {
+            reached.into_iter().take(EXCHANGED).for_each(|from| self.exchange(from));
         }
         self.keep_pace();
         self.best.map(|(_, plan)| plan)

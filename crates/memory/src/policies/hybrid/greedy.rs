@@ -20,7 +20,7 @@ use vdnn_tensor::Bytes;
 /// Shares of what the links carry beside the kernels that are copied at a low price.
 const CARRIED: [f64; 4] = [1.0, 0.5, 0.0, 1.5];
 /// Shares of the room that a wide search of a short program fills: where less is full, there is room for windows and addresses.
-const FILLED: [f64; 2] = [1.0, 0.95];
+const FILLED: [f64; 4] = [1.0, 0.95, 0.97, 0.92];
 /// Steps that what is made again waits for its next use.
 const PATIENCE: [u32; 3] = [12, 24, 6];
 /// That price, as a share of what a copy takes.
