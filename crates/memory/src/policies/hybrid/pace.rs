@@ -35,6 +35,8 @@ const SLOWER: f64 = 0.02;
 /// where none did.
 const SETTLED: usize = 3;
 const UNSETTLED: f64 = 0.97;
+/// Times that what lies between that room and all of it is halved.
+const GROWN: usize = 3;
 /// Shares of that room to begin with, of the link besides all of it, and by how much both are changed then.
 const ROOMS: [f64; 5] = [1.0, 0.94, 0.85, 0.7, 0.5];
 const LESS: f64 = 0.9;
@@ -166,24 +168,44 @@ fn beside(shape: Shape, by: f64) -> [Shape; 4] {
 impl Search<'_, '_> {
     /// The best plan that comes of filling room and link, and its seconds.
     fn filling(mut self) -> Option<(f64, MemoryPlan)> {
-        let mut room = self.joint.room()?;
-        let mut start: Option<Planned> = None;
+        let all = self.joint.room()?;
+        let (mut room, mut start) = (all, None::<(Planned, Shape)>);
         for _ in 0..SETTLED {
             let shape = self.tuned(room)?;
             let planned = self.planned_within(decision(self.joint, room, shape), room);
             let fitted = planned.as_ref().map_or(share_of(room, UNSETTLED), |planned| planned.room);
-            let faster = |planned: &Planned| start.as_ref().is_none_or(|start| planned.seconds < start.seconds);
-            start = planned.filter(faster).or(start);
+            let faster = |planned: &Planned| start.as_ref().is_none_or(|(start, _)| planned.seconds < start.seconds);
+            start = planned.filter(faster).map(|planned| (planned, shape)).or(start);
             if fitted == room {
                 break;
             }
             room = fitted;
         }
-        let start = start?;
+        let (start, shape) = start?;
+        let start = self.grown(start, shape, all);
         let start = self.lightened(start);
         let share = self.estimates;
         self.climb(start, share);
         self.best
+    }
+
+    /// The same shape in more room, between that at which addresses fitted and `all`, halved each time: that room was come to by leaving
+    /// out what addresses lacked, which is often more than need be.
+    fn grown(&mut self, start: Planned, shape: Shape, all: Bytes) -> Planned {
+        let (mut fits, mut most, mut best) = (start.room, all, start);
+        for _ in 0..GROWN {
+            let room = fits + (most - fits) / 2;
+            if room == fits {
+                break;
+            }
+            let planned = self.planned_within(decision(self.joint, room, shape), room);
+            match &planned {
+                Some(planned) if planned.room == room => fits = room,
+                _ => most = room,
+            }
+            best = planned.filter(|planned| planned.seconds < best.seconds).unwrap_or(best);
+        }
+        best
     }
 
     /// The shape that is estimated fastest within `room`: over a grid, then ever nearer to the best.
@@ -213,12 +235,13 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Makes less again where that is estimated faster, one value after the other, those that take longest first. Half of the
-    /// estimates are left to what comes after.
+    /// Makes less again where that is estimated faster, one value after the other, those that take longest for their bytes
+    /// first. Half of the estimates are left to what comes after.
     fn lightened(&mut self, start: Planned) -> Planned {
         let candidates = &self.joint.candidates;
         let mut again: Vec<usize> = (0..candidates.len()).filter(|&i| start.decision.fates[i].repeats()).collect();
-        again.sort_by(|&a, &b| candidates[b].rerun_seconds.total_cmp(&candidates[a].rerun_seconds));
+        let price = |i: usize| candidates[i].rerun_seconds / candidates[i].bytes as f64;
+        again.sort_by(|&a, &b| price(b).total_cmp(&price(a)));
         again.truncate(self.estimates / 4);
         let mut pass = start.clone();
         for i in again {
