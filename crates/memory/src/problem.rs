@@ -217,13 +217,19 @@ impl<'a> Problem<'a> {
     /// elsewhere. No plan without recomputation by pieces can stay below. With an alternative the lesser of both.
     pub fn floor_bound(&self) -> Bytes {
         let encoded = self.with_encodings().map_or(Bytes::MAX, |encoded| encoded.floor_bound());
-        let undivided = undivided(self.program);
-        let need = |id: NodeId| {
-            let operands: Bytes = self.operands(id).iter().map(|&root| self.program.aliases.storage_bytes(root)).sum();
-            let operands = operands - most_bytes(self.program, self.program.graph.node(id), &undivided);
-            operands + self.kernels.all(id).map(|choice| choice.workspace).min().unwrap_or(0)
-        };
+        let operands = self.operand_bytes();
+        let need = |id: NodeId| operands(id) + self.kernels.all(id).map(|choice| choice.workspace).min().unwrap_or(0);
         encoded.min(self.home_bytes() + self.program.graph.node_ids().map(need).max().unwrap_or(0))
+    }
+
+    /// What a node's operands hold while its kernel runs, by themselves: each storage once, less the most that its outputs may take
+    /// over from its inputs.
+    pub(crate) fn operand_bytes(&self) -> impl Fn(NodeId) -> Bytes + '_ {
+        let undivided = undivided(self.program);
+        move |id| {
+            let all: Bytes = self.operands(id).into_iter().map(|root| self.program.aliases.storage_bytes(root)).sum();
+            all - most_bytes(self.program, self.program.graph.node(id), &undivided)
+        }
     }
 
     /// Bytes of homes that are on the device under every plan.

@@ -1,9 +1,6 @@
 //! What every kernel costs at least within the budget, step by step of the program's own order.
 
 use crate::Problem;
-use crate::takeover::{most_bytes, undivided};
-use vdnn_graph::NodeId;
-use vdnn_tensor::Bytes;
 
 /// One way to run a step's kernel that fits the budget together with its operands.
 #[derive(Clone, Copy, Debug)]
@@ -33,14 +30,8 @@ impl<'a> Kernels<'a> {
         let homes = problem.home_bytes();
         let room = problem.budgets.device.map_or(f64::INFINITY, |budget| budget as f64 - homes as f64);
         let order = &problem.program.order;
-        let storage_bytes = |root| problem.program.aliases.storage_bytes(root);
-        let undivided = undivided(problem.program);
-        let taken = |id: NodeId| most_bytes(problem.program, problem.program.graph.node(id), &undivided);
-        let bytes = |&id: &NodeId| {
-            let operands: Bytes = problem.operands(id).into_iter().map(storage_bytes).sum();
-            (operands - taken(id)) as f64
-        };
-        let operands: Vec<f64> = order.iter().map(bytes).collect();
+        let bytes = problem.operand_bytes();
+        let operands: Vec<f64> = order.iter().map(|&id| bytes(id) as f64).collect();
         let mut kernels = Kernels { problem, room, operands, seconds: Vec::new(), before: vec![0.0] };
         for step in 0..order.len() {
             let fastest = kernels.choices(step).map(|(_, seconds)| seconds).min_by(f64::total_cmp)?;
