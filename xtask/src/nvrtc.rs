@@ -16,6 +16,9 @@ use vdnn_cuda::nvrtc::{Compiled, KernelSource, check_compiles};
 const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
 /// The compiler that `--install` fetches. Later ones emit code too new for drivers in use.
 const PACKAGE: &str = "nvidia-cuda-nvrtc==13.0.88";
+/// Bytes that kernels of a source may spill, where that was measured to be quicker than more registers for fewer threads
+/// (docs/decisions/0024-sums-in-one-launch.md).
+const MAY_SPILL: [(&str, u64); 1] = [("batch_norm_pair_relu_nhwc.", 8)];
 /// Makes the assembler tell registers and spills.
 const VERBOSE: [&str; 1] = ["--ptxas-options=-v"];
 
@@ -75,7 +78,7 @@ fn compile_all(nvrtc: &library::Nvrtc) -> Vec<Outcome> {
     all.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Prints an image's registers; 1 if the compiler warned or spilled.
+/// Prints an image's registers; 1 if the compiler warned, or spilled more than it may.
 fn report(name: &str, image: &Compiled) -> usize {
     let (facts, warnings): (Vec<&str>, Vec<&str>) = image.log.lines().partition(|line| is_fact(line));
     println!("{name} {}: {} bytes", image.architecture, image.cubin.len());
@@ -83,7 +86,8 @@ fn report(name: &str, image: &Compiled) -> usize {
         println!("  {function:<36} {use_of}");
     }
     let warnings = warnings.into_iter().filter(|line| !line.trim().is_empty());
-    let spills = facts.iter().copied().filter(|line| line.contains("spill") && !line.contains(" 0 bytes spill stores"));
+    let most = MAY_SPILL.iter().find(|(source, _)| name.starts_with(source)).map_or(0, |&(_, bytes)| bytes);
+    let spills = facts.iter().copied().filter(|line| spilled(line).is_some_and(|bytes| bytes > most));
     let complaints: Vec<&str> = warnings.chain(spills).collect();
     for line in &complaints {
         println!("  {}", line.trim());
@@ -95,6 +99,11 @@ fn report(name: &str, image: &Compiled) -> usize {
 fn is_fact(line: &str) -> bool {
     let about_stack = line.contains("bytes stack frame") || line.contains("bytes spill");
     about_stack || line.starts_with("ptxas info")
+}
+
+/// Bytes that a line of the assembler says a kernel stores for want of registers.
+fn spilled(line: &str) -> Option<u64> {
+    line.split_once(" bytes spill stores")?.0.split_whitespace().last()?.parse().ok()
 }
 
 /// (function, registers and shared memory) from the assembler's words.
@@ -150,6 +159,8 @@ mod tests {
         let facts: Vec<&str> = log.lines().collect();
         assert!(facts.iter().all(|line| is_fact(line)));
         assert_eq!(resources(&facts), [("relu_v4", "Used 32 registers, 4 bytes smem")]);
+        assert_eq!(facts.iter().filter_map(|line| spilled(line)).collect::<Vec<_>>(), [0]);
+        assert_eq!(spilled("    8 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads"), Some(12));
         assert!(!is_fact("relu.cu(3): warning #177-D: variable \"x\" was declared but never referenced"));
     }
 }

@@ -173,7 +173,7 @@ template <int V> DEVICE void sums_by_sign(SUMS) {
   Dealt at(COLUMNS_PASSED, TALL);
   const scalar* const in[2] = {x, dy};
   const u64 strides[2] = {xs, dys};
-  Turns<V, 2, Nothing, 2> turns(in, strides, at, Nothing());
+  Turns<V, 2, Nothing, FEW> turns(in, strides, at, Nothing());
   float ab[2][V];
   lines<V>(mean, variance, gamma, beta, eps, at, ab);
   const bool TAKEN = sizeof(scalar) == 4;

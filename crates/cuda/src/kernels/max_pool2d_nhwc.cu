@@ -340,7 +340,7 @@ template <int V> DEVICE void relu_bias_grad(RELU_BIAS) {
   Dealt at(COLUMNS_PASSED, TALL_PAIR);
   const scalar* const in[2] = {y, dy};
   const u64 strides[2] = {ys, dys};
-  Turns<V, 2, Places<V>, 2> turns(in, strides, at, Places<V>{indices, at.pack, packs});
+  Turns<V, 2, Places<V>, FEW> turns(in, strides, at, Places<V>{indices, at.pack, packs});
   float sum[1][V];
 #pragma unroll
   for (int l = 0; l < V; l++) sum[0][l] = 0.f;

@@ -25,8 +25,13 @@
   u64 rows, u32 packs, u32 width, u32 tiles, u32 each, u32 all_turns, u64 by_width, u64 by_tiles, u64 by_stretches
 #define COLUMNS_PASSED rows, packs, width, tiles, each, all_turns, by_width, by_tiles, by_stretches
 
-// A turn reads this many rows before it uses the first.
+// A turn reads this many rows before it uses the first, and with many threads so many of them, as registers allow.
 #define TURN 4
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define FEW 1
+#else
+#define FEW 2
+#endif
 
 // What a thread has of a map: a pack of channels, and of each of its block's turns the rows first, first + height, … .
 struct Columns {
